@@ -1,0 +1,54 @@
+# The same commands at home and in CI. `make help` lists them.
+# Everything is installed into .venv; a torch >= 2.9 that is already there is kept.
+
+PYTHON ?= python3
+BIN := .venv/bin
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test check bench sweep sweep-verify clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+
+setup: .venv/.setup ## install trine with torchvision into .venv
+
+demo: setup ## compare every way to run ResNet-18 on this machine
+	$(BIN)/trine compare torchvision:resnet18
+
+test: .venv/.test ## all tests but the slow ones, those with processes included
+	$(BIN)/python -m pytest -m "not slow"
+
+check: .venv/.test ## format, lint, types, import contract, limits, start-up
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/limits.py
+	$(BIN)/python -m pytest -q tests/test_project.py
+
+bench: .venv/.test ## measure against named peers
+	$(BIN)/python -m bench
+
+sweep: .venv/.test ## inspect and plan every model of the list
+	$(BIN)/python -m bench.sweep
+
+sweep-verify: .venv/.test ## verify every model of the list
+	$(BIN)/python -m bench.sweep --verify
+
+clean: ## remove .venv and all caches
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+.venv/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "trine needs Python 3.11 or later; this is " + sys.version.split()[0] + ". Set PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	touch $@
+
+.venv/.setup: .venv/.python pyproject.toml constraints.txt tools/install
+	tools/install vision
+	touch $@
+
+.venv/.test: .venv/.python pyproject.toml constraints.txt tools/install
+	tools/install vision,timm,hf,test,dev
+	touch .venv/.setup $@

@@ -1,0 +1,56 @@
+"""The loss that goes with a model that brings none: cross-entropy on logits, mean square between equal shapes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+from torch.utils import _pytree as pytree
+
+from trine.capture.inputs import random_tensor
+from trine.capture.mode import in_mode
+from trine.errors import BadInput
+
+AUXILIARY = 0.4  # weight of the outputs of auxiliary classifiers
+
+
+def parts(output: Any) -> tuple[Tensor, list[Tensor]]:
+    """The main result of a model and those of its auxiliary classifiers."""
+    if isinstance(output, Tensor):
+        return output, []
+    if isinstance(output, Mapping):
+        main = next((output[name] for name in ("out", "logits") if name in output), None)
+        if main is not None:
+            return main, [output[name] for name in ("aux",) if name in output]
+    if isinstance(output, (tuple, list)) and output and isinstance(output[0], Tensor):
+        return output[0], [item for item in output[1:] if isinstance(item, Tensor)]
+    raise BadInput(
+        f"The model gives a {type(output).__name__}, for which no loss is known.",
+        "Cross-entropy or mean square is assumed for one tensor, logits with auxiliary ones, or a dictionary with 'out'.",
+        "Give the model as file.py:callable that returns a dictionary with a loss.",
+    )
+
+
+def assumed_loss(output: Any, targets: Tensor) -> Tensor:
+    """Mean square for floating targets; else cross-entropy with classes in dimension 1; auxiliary results count 0.4."""
+    main, others = parts(output)
+    one = functional.mse_loss if targets.is_floating_point() else functional.cross_entropy
+    loss = one(main, targets)
+    for other in others:
+        loss = loss + AUXILIARY * one(other, targets)
+    return loss
+
+
+def assumed_targets(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> Tensor:
+    """Random targets for the assumed loss; shapes come from a run without data."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
+    with in_mode(module, False), mode, torch.no_grad():
+        main, _ = parts(module(*fake[0], **fake[1]))
+    shape = tuple(main.shape)
+    first = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+    if shape == tuple(first.shape) or len(shape) < 2:
+        return random_tensor(shape, main.dtype, 0, 0, seed)
+    return random_tensor((shape[0], *shape[2:]), torch.int64, 0, shape[1], seed)

@@ -1,0 +1,75 @@
+"""A model as trine takes it: a module, its example inputs, a loss and an optimizer."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from trine.capture.inputs import Inputs, resize_inputs
+
+Loss = Callable[[Any, Any], torch.Tensor]
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """The optimizer where none is given."""
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the user gave, complete.
+
+    loss: takes the module's output and ``inputs.targets``; None: the module takes the targets as keyword arguments
+        and its output has the attribute ``loss``.
+    optimizer: takes the parameters.
+    weights: where the weights come from, in words, for headers.
+    """
+
+    name: str
+    module: nn.Module
+    inputs: Inputs
+    loss: Loss | None = None
+    optimizer: OptimizerFactory = sgd
+    seed: int = 0
+    weights: str = "random"
+
+    @property
+    def targets(self) -> Any:
+        """What the loss compares with."""
+        return self.inputs.targets
+
+    @property
+    def batch_dims(self) -> dict[str, int | None]:
+        """Dimension of the batch for inputs that differ from the rule that it is dimension 0."""
+        return self.inputs.batch_dims
+
+
+def make_model(
+    module: nn.Module,
+    inputs: Any,
+    targets: Any = None,
+    loss: Loss | None = None,
+    optimizer: OptimizerFactory | None = None,
+    batch_dims: dict[str, int | None] | None = None,
+    name: str = "",
+    seed: int = 0,
+    weights: str = "given",
+) -> Model:
+    """A model from a module that exists; ``inputs`` are one tensor, a tuple of arguments or a dictionary of them."""
+    if isinstance(inputs, dict):
+        args, kwargs = (), dict(inputs)
+    elif isinstance(inputs, (tuple, list)):
+        args, kwargs = tuple(inputs), {}
+    else:
+        args, kwargs = (inputs,), {}
+    given = Inputs.of(module, args, kwargs, targets, batch_dims or {}, loss is None)
+    given.check()
+    return Model(name or type(module).__name__, module, given, loss, optimizer or sgd, seed, weights)
+
+
+def resize(model: Model, batch: int) -> Inputs:
+    """Example inputs of another batch size: random again, the same for the same seed."""
+    return resize_inputs(model.inputs, batch, model.seed)

@@ -1,0 +1,68 @@
+"""The plain module with trine's random numbers: what a parallel run must equal, dropout included."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from trine.errors import BadInput
+from trine.lower.random import below, random_words
+
+_aten = torch.ops.aten
+
+
+class _Counted(TorchDispatchMode):
+    """Gives the k-th random draw the numbers of random operator k."""
+
+    def __init__(self, seed: int, step: int, micro_batch: int) -> None:
+        super().__init__()
+        self.clock = (seed, step, micro_batch)
+        self.num_draws = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (_aten.bernoulli_.float, _aten.bernoulli.p):
+            drawn = self._dropped(args[0], 1.0 - _probability(func, args, kwargs, 0.5)).logical_not_()
+            return args[0].copy_(drawn) if func is _aten.bernoulli_.float else drawn.to(args[0].dtype)
+        if func is _aten.native_dropout.default:
+            input, p, train = args
+            if train is False:
+                return input, torch.ones_like(input, dtype=torch.bool)
+            kept = self._dropped(input, p).logical_not_()
+            return input * kept.to(input.dtype).div_(1.0 - p), kept
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
+            raise BadInput(
+                f"The model draws random numbers by {func}.",
+                "Only dropout and other Bernoulli draws can be repeated on tiles.",
+                "Switch this randomness off to verify the model.",
+            )
+        return func(*args, **kwargs)
+
+    def _dropped(self, like: torch.Tensor, p: float) -> torch.Tensor:
+        """True where the next operator drops an element, with probability p."""
+        words = random_words(*self.clock, self.num_draws, tuple(like.shape), None, like.device)
+        self.num_draws += 1
+        return below(words, p)
+
+
+def _probability(func: Any, args: Any, kwargs: Any, default: float) -> float:
+    return float(args[1] if len(args) > 1 else kwargs.get("p", default))
+
+
+def _draws(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an operator that can draw does: fused attention with a dropout of zero does not."""
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.name in ("dropout_p", "dropout", "training"):
+            value = args[position] if position < len(args) else kwargs.get(argument.name, argument.default_value)
+            if not value:
+                return False
+    return True
+
+
+@contextmanager
+def counted_random(seed: int, step: int = 0, micro_batch: int = 0) -> Iterator[None]:
+    """Within it, the k-th random draw of a forward pass is that of random operator k of the graph."""
+    with _Counted(seed, step, micro_batch):
+        yield

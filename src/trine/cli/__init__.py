@@ -1,0 +1,98 @@
+"""The command line: `trine VERB MODEL [options]`, one file a verb, loaded when it is called."""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from trine import __version__
+from trine._load import load
+from trine.cli.verb import Verb, command, refuse_foreign
+from trine.errors import TrineError, UnknownName
+
+VERBS = {
+    "engines": "What this machine has to compute with, and how fast it is.",
+    "inspect": "What a model is made of and what can be cut.",
+    "compare": "One engine, data, model, tensor and the best mix, side by side.",
+    "verify": "Is the parallel run equal to the run on one engine?",
+    "plan": "The best way to split a model over engines, and why.",
+    "simulate": "The timeline of a plan on a cluster that you need not own.",
+}
+_ABOUT = "Run one PyTorch model on many compute engines: plan the split, predict it, run it, prove it equal."
+_STATUS = (
+    "Exit status: 0 done and yes · 1 done, and the answer is no · 2 bad input · 3 an engine failed · 130 interrupted"
+)
+_INTERRUPTED = 130
+_FAILED = 3
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line `words` (those of the process if None) and return the exit status."""
+    try:
+        return _run(list(sys.argv[1:] if words is None else words))
+    except TrineError as error:
+        print(f"trine: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("trine: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except Exception:  # noqa: BLE001  a defect must not end as 1, which means "the answer is no"
+        traceback.print_exc()
+        return _FAILED
+
+
+def _run(words: list[str]) -> int:
+    called = next((word for word in words if not word.startswith("-")), None)
+    try:
+        _app(called, words)(args=words, prog_name="trine")
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def _app(called: str | None, words: Sequence[str]) -> typer.Typer:
+    """Return the typer application, in which only the verb that is called has its options."""
+    if called is not None and called not in VERBS:
+        raise UnknownName("verb", called, VERBS, change="`trine --help` lists the verbs.")
+    app = typer.Typer(
+        help=_ABOUT,
+        epilog=_STATUS,
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    app.callback()(_top)
+    for name, line in VERBS.items():
+        if name == called:
+            verb = _verb(name)
+            foreign = {word.partition("=")[0] for word in words if word.startswith("-")} - verb.flags()
+            if foreign - {"--help", "-h"}:
+                refuse_foreign(name, foreign, {other: _verb(other) for other in VERBS})
+            examples = "\n\n".join(f"[bold]{example}[/bold]" for example in verb.examples)
+            app.command(name, help=f"{line}\n\n{verb.about}", epilog=examples)(command(verb))
+        else:
+            app.command(name, help=line)(_top)
+    return app
+
+
+def _verb(name: str) -> Verb:
+    verb: Verb = load(f"trine.cli.{name}:VERB")
+    return verb
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"trine {__version__}")
+        raise typer.Exit
+
+
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take the options that stand before any verb."""

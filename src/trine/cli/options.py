@@ -1,0 +1,222 @@
+"""The options that the verbs share: each is declared once, here, as a field of a frozen dataclass.
+
+A verb names the fields that it takes; the command line of that verb is made from them (`command.py`), and what the verb
+gets is an `Options`.  A field that was not given, or that the verb does not take, is None, empty or False: "not said",
+for the work behind the verb to decide.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from trine.cli import values
+from trine.cli.values import InputShape, Setting
+from trine.errors import BadInput
+from trine.units import RATE, TIME
+
+Parser = Callable[[str, str], Any]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """How one field looks on the command line."""
+
+    flags: tuple[str, ...]
+    """Its spellings, the first one used in messages; empty for the positional MODEL."""
+    help: str
+    metavar: str = ""
+    """Empty for a flag that takes no value."""
+    parse: Parser | None = None
+    repeated: bool = False
+
+
+def _option(flags: str, metavar: str, help: str, parse: Parser | None, repeated: bool = False) -> Any:
+    declaration = Declaration(tuple(flags.split()), help, metavar, parse, repeated)
+    return field(default=() if repeated else None, metadata={"declaration": declaration})
+
+
+def _flag(flags: str, help: str) -> Any:
+    return field(default=False, metadata={"declaration": Declaration(tuple(flags.split()), help)})
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model: what it is and the shapes that it is captured for."""
+
+    spec: str | None = _option(
+        "",
+        "MODEL",
+        "torchvision:NAME, timm:NAME, hf:MODEL_TYPE (or a local folder or config.json), diffusers:CLASS, smp:NAME, "
+        "file.py:callable or model.pt2. A .py and a .pt2 file are code, which runs here: name only files you trust.",
+        values.word,
+    )
+    set: tuple[Setting, ...] = _option(
+        "--set", "KEY=VALUE", "An argument of the model's constructor or an entry of its config.", values.setting, True
+    )
+    load: Path | None = _option("--load", "FILE", "Its weights; they are random otherwise.", values.file_to_read)
+    size: int | None = _option("--size", "PIXELS", "Height and width of the input images.", values.whole(1))
+    seq: int | None = _option("--seq", "LENGTH", "Length of the input sequences.", values.whole(1))
+    input: tuple[InputShape, ...] = _option(
+        "--input", "SHAPE[:DTYPE]", "One input without the batch: 3x224x224, or 128:int64.", values.input_shape, True
+    )
+    dtype: str | None = _option(
+        "--dtype",
+        "TYPE",
+        f"The type of the weights: {', '.join(values.TYPES)}.",
+        values.choice(*values.TYPES, fp32="float32", fp64="float64", bf16="bfloat16", fp16="float16"),
+    )
+    seed: int | None = _option("--seed", "N", "Of weights, inputs and dropout; 0 if not given.", values.whole(0))
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """The engines: cores or devices here, or a cluster that one need not own."""
+
+    engines: int | None = _option("--engines", "N", "So many engines of this machine.", values.whole(1))
+    cluster: str | None = _option(
+        "--cluster", "FILE|PRESET", "A cluster's TOML file, or a preset times a count: a100-80gbx1024.", values.word
+    )
+    calibrate: bool = _flag("--calibrate", "Measure engines and links; the result is kept.")
+    fresh: bool = _flag("--fresh", "Measure again what was kept.")
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """The plan: what is fixed by hand; the rest is chosen."""
+
+    data: int | None = _option("--data --dp", "N", "Parts of the batch: replicas of the model.", values.whole(1))
+    stages: int | None = _option("--stages --pp", "N", "Stages of a pipeline of layers.", values.whole(1))
+    tensor: tuple[int, ...] | None = _option("--tensor --tp", "N|NxM", "Tiles of each tensor.", values.degrees)
+    cut: tuple[str, ...] = _option(
+        "--cut", "DIMS", "What may be cut: batch,height,width,channel,heads,sequence.", values.several(values.word)
+    )
+    shares: tuple[float, ...] | None = _option("--shares", "A:B", "Unequal parts: 3:1.", values.shares)
+    micro_batches: int | None = _option("--micro-batches", "M", "Parts that a batch is streamed in.", values.whole(1))
+    schedule: str | None = _option(
+        "--schedule",
+        "NAME",
+        "gpipe, 1f1b, interleaved or zero-bubble.",
+        values.choice("gpipe", "1f1b", "interleaved", "zero-bubble"),
+    )
+    zero: int | None = _option(
+        "--zero", "0..3", "Keep cut over the data axis: 1 optimizer, 2 + gradients, 3 + weights.", values.whole(0, 3)
+    )
+    recompute: bool = _flag("--recompute", "Compute activations again in backward instead of keeping them.")
+    halo: str | None = _option(
+        "--halo", "HOW", "exchange or recompute the edges of tiles.", values.choice("exchange", "recompute")
+    )
+    batch_norm: str | None = _option(
+        "--batch-norm", "HOW", "synced (equal to one engine) or local (not equal).", values.choice("synced", "local")
+    )
+    file: Path | None = _option("--plan", "FILE", "A saved plan; MODEL may then be left out.", values.file_to_read)
+    save: Path | None = _option("--save-plan", "FILE", "Write the plan.", values.file_to_write)
+
+
+@dataclass(frozen=True)
+class ScenarioOptions:
+    """The scenario: what the engines are for."""
+
+    scenario: tuple[str, ...] = _option(
+        "--scenario",
+        "NAME",
+        "training, cloud (cloud-inference), device (on-device); several with commas.",
+        values.several(values.choice("training", "cloud", "device", cloud_inference="cloud", on_device="device")),
+    )
+    batch: int | None = _option("--batch", "N", "The global batch.", values.whole(1))
+    rate_per_s: float | None = _option("--rate", "R", "Requests that arrive a second: 200.", values.quantity(RATE))
+    p99_s: float | None = _option(
+        "--p99", "TIME", "The time within which 99 of 100 are answered.", values.quantity(TIME)
+    )
+
+
+@dataclass(frozen=True)
+class HowOptions:
+    """How it is run and for how long."""
+
+    on: tuple[str, ...] = _option(
+        "--on",
+        "RUNTIME",
+        "lockstep, threads or processes; several with commas.",
+        values.several(values.choice("lockstep", "threads", "processes")),
+    )
+    budget_s: float | None = _option("--budget", "TIME", "Stop measuring after: 3m.", values.quantity(TIME))
+    no_measure: bool = _flag("--no-measure", "Predict only.")
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What is written."""
+
+    json: Path | None = _option("--json", "FILE", "Everything as JSON.", values.file_to_write)
+    html: Path | None = _option("--html", "FILE", "A page to read in a browser.", values.file_to_write)
+    trace: Path | None = _option("--trace", "FILE", "The timeline, for ui.perfetto.dev.", values.file_to_write)
+    quiet: bool = _flag("--quiet -q", "The answer only.")
+    verbose: bool = _flag("--verbose -v", "Say more.")
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that was said on the command line."""
+
+    model: ModelOptions = ModelOptions()
+    engines: EngineOptions = EngineOptions()
+    plan: PlanOptions = PlanOptions()
+    scenario: ScenarioOptions = ScenarioOptions()
+    how: HowOptions = HowOptions()
+    output: OutputOptions = OutputOptions()
+
+
+GROUPS: Mapping[str, type] = {group.name: type(group.default) for group in fields(Options)}
+
+
+def declarations() -> dict[str, Declaration]:
+    """Return every declaration by its dotted field name, "plan.micro_batches", in the order of `--help`."""
+    return {
+        f"{group}.{option.name}": option.metadata["declaration"]
+        for group, options in GROUPS.items()
+        for option in fields(options)
+    }
+
+
+def build(said: Mapping[str, Any]) -> Options:
+    """Return the options for the raw words `said`, by dotted field name; raise BadInput for one that is wrong."""
+    groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    for name, declaration in declarations().items():
+        if said.get(name) not in (None, False, []):
+            group, _, option = name.partition(".")
+            groups[group][option] = _parsed(declaration, said[name])
+    options = Options(**{group: GROUPS[group](**chosen) for group, chosen in groups.items()})
+    check(options)
+    return options
+
+
+def check(options: Options) -> None:
+    """Raise BadInput where two options contradict each other."""
+    values.at_most_one(_given(options.engines, "engines", "cluster"))
+    values.at_most_one(_given(options.output, "quiet", "verbose"))
+    by_hand = _given(options.plan, *({option.name for option in fields(PlanOptions)} - {"file", "save"}))
+    if options.plan.file and by_hand:
+        raise BadInput(
+            f"--plan {options.plan.file} was given together with {', '.join(by_hand)}.",
+            "A plan file says the whole plan.",
+            "Leave out the one or the other.",
+        )
+
+
+def _parsed(declaration: Declaration, said: Any) -> Any:
+    option = declaration.flags[0] if declaration.flags else declaration.metavar
+    if declaration.parse is None:
+        return said
+    if declaration.repeated:
+        return tuple(declaration.parse(word, option) for word in said)
+    return declaration.parse(said, option)
+
+
+def _given(group: Any, *names: str) -> list[str]:
+    """Return the flags of those fields of `group` that were given."""
+    return [
+        option.metadata["declaration"].flags[0]
+        for option in fields(group)
+        if option.name in names and getattr(group, option.name) != option.default
+    ]

@@ -1,0 +1,26 @@
+"""`trine verify MODEL`: is the parallel run equal to the run on one engine?"""
+
+from trine.cli.verb import Verb
+
+VERB = Verb(
+    about="Compares outputs, loss, every gradient by name and the weights after steps with those of one engine, "
+    "in float64, and says what differs, where and by how much.",
+    examples=(
+        "trine verify torchvision:resnet18 --tensor 2",
+        "trine verify torchvision:mobilenet_v2 --stages 2 --micro-batches 4 --on processes",
+        "trine verify --plan resnet18.plan.json",
+    ),
+    takes=(
+        "model",
+        "engines.engines",
+        "plan",
+        "scenario.scenario",
+        "scenario.batch",
+        "how.on",
+        "how.budget_s",
+        "output.json",
+        "output.quiet",
+        "output.verbose",
+    ),
+    work="trine.report.verify:run",
+)

@@ -1,0 +1,1 @@
+"""How long and how much memory: analytic formulas, and the measured Profile of a machine."""

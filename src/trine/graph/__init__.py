@@ -1,0 +1,1 @@
+"""What the model is: tensors, operators, parts and boxes."""

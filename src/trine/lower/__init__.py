@@ -1,0 +1,1 @@
+"""From a segment of a Program to torch code."""

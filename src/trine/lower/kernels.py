@@ -1,0 +1,115 @@
+"""Kernels of operators that torch lacks in the form a tile needs."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from trine.lower.registry import kernel
+
+
+@kernel
+def addmm(bias: Tensor, input: Tensor, weight: Tensor) -> Tensor:
+    """bias + input [rows, in] @ weight [in, out]."""
+    return torch.addmm(bias, input, weight)
+
+
+@kernel
+def mean_part(input: Tensor, dims: Sequence[int], keepdim: bool, count: int, dtype: torch.dtype | None = None) -> Tensor:
+    """What a piece adds to a mean over ``count`` elements of the whole."""
+    return input.sum(list(dims), keepdim=keepdim, dtype=dtype) / count
+
+
+@kernel
+def linear_map(input: Tensor, dim: int, matrix: Sequence[Sequence[float]]) -> Tensor:
+    """A matrix [output, input] applied along one dimension."""
+    weights = torch.tensor(matrix, dtype=input.dtype, device=input.device)
+    return torch.matmul(input.movedim(dim, -1), weights.t()).movedim(-1, dim)
+
+
+@kernel
+def average_windows(
+    input: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], counts: Sequence[Sequence[int]]
+) -> Tensor:
+    """Window sums divided by the product of one count for each dimension; one count may serve a whole dimension."""
+    num = len(kernel)
+    if num == 1:  # the one-dimensional pool takes no divisor
+        flat = average_windows(input.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), ((1,), *counts))
+        return flat.squeeze(-2)
+    pool = functional.avg_pool2d if num == 2 else functional.avg_pool3d
+    constant = 1
+    for count in counts:
+        constant *= count[0] if len(count) == 1 else 1
+    result = pool(input, list(kernel), list(stride), list(padding), divisor_override=constant)
+    for dim, count in enumerate(counts, input.dim() - num):
+        if len(count) > 1:
+            shape = [-1 if d == dim else 1 for d in range(input.dim())]
+            result = result / torch.tensor(count, dtype=input.dtype, device=input.device).view(shape)
+    return result
+
+
+@kernel
+def batch_norm_eval(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, eps: float
+) -> Tensor:
+    """Batch norm with given statistics."""
+    return functional.batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)
+
+
+@kernel
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """(sum of losses, sum of weights): the first divided by the second is PyTorch's mean."""
+    losses = functional.cross_entropy(input, target, weight, None, ignore_index, None, "sum", label_smoothing)
+    if target.is_floating_point():
+        total = losses.new_tensor(input.numel() // input.shape[1 if input.dim() > 1 else 0])
+    else:
+        counted = target != ignore_index
+        if weight is None:
+            total = counted.sum()
+        else:
+            total = torch.where(counted, weight[torch.where(counted, target, 0)], 0).sum()
+    dtype = torch.float64 if losses.dtype == torch.float64 else torch.float32
+    return torch.stack((losses.to(dtype), total.to(dtype)))
+
+
+@kernel
+def ratio(state: Tensor) -> Tensor:
+    """The mean that a state (sum, count) stands for."""
+    return state[0] / state[1]
+
+
+@kernel
+def causal_mask(like: Tensor, rows: Sequence[Sequence[int]], num_columns: int) -> Tensor:
+    """Which of the first columns the rows (global intervals) may see: those up to their own number."""
+    numbers = torch.cat([torch.arange(low, high, device=like.device) for low, high in rows])
+    return numbers.unsqueeze(-1) >= torch.arange(num_columns, device=like.device)
+
+
+@kernel
+def embedding_part(weight: Tensor, indices: Tensor, words: Sequence[Sequence[int]], padding_idx: int) -> Tensor:
+    """What a piece of the table (the rows ``words``) adds to the embedding: zero for a word that it lacks."""
+    place, offset = torch.full_like(indices, -1), 0
+    for low, high in words:
+        place = torch.where((indices >= low) & (indices < high), indices - low + offset, place)
+        offset += high - low
+    if padding_idx >= 0:  # as in the whole, the padding word gets no gradient
+        weight = torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
+        is_padding = (place >= 0) & (indices == padding_idx)
+        found = functional.embedding(torch.where(place < 0, offset, place), weight)
+        found = torch.where(is_padding.unsqueeze(-1), found.detach(), found)
+    else:
+        found = functional.embedding(place.clamp(min=0), weight)
+    return torch.where((place >= 0).unsqueeze(-1), found, 0)
+
+
+@kernel
+def take_list(input: Tensor, dim: int, index: Sequence[int]) -> Tensor:
+    """The input at a constant list of indices along one dimension."""
+    return input.index_select(dim, torch.tensor(index, dtype=torch.int64, device=input.device))

@@ -1,0 +1,1 @@
+"""This machine's engines and links, measured: machine, timing, probe, calibration."""

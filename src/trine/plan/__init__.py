@@ -1,0 +1,1 @@
+"""The value everybody shares: mesh axes, layouts, stages, schedule, plan."""

@@ -1,0 +1,91 @@
+"""Plan: how one model is spread over engines.  A value that a person can read, edit and check.
+
+Engines are numbered stage by stage; inside a stage the last axis counts fastest.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+from typing import Literal
+
+import msgspec
+
+Schedule = Literal["gpipe", "1f1b"]
+FOLLOWED = ("batch", "height", "width", "depth", "length", "sequence")  # the cut starts at the inputs and is followed
+FEATURES = ("channel", "heads")  # the cut starts at weights
+CUTS = FOLLOWED + FEATURES
+
+
+class Axis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One mesh axis: its name, how many coordinates it has, what it cuts, and in which shares (empty: equal ones)."""
+
+    name: str
+    size: int
+    cut: str
+    shares: tuple[float, ...] = ()
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The shares, equal ones written out."""
+        return self.shares or (1.0,) * self.size
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Axes × stages × micro-batches.
+
+    stage_starts: names of the operators at which stages 1, 2, … begin, in the graph's order.
+    micro_batches: in how many pieces the batch streams through the stages.
+    batch_norm: ``synced`` over every axis that cuts its batch (equal to one engine) or ``local`` to each coordinate of
+        the batch axis, as torch's DistributedDataParallel does.
+    """
+
+    model: str = ""
+    fingerprint: str = ""
+    input_shapes: dict[str, tuple[int, ...]] = {}
+    axes: tuple[Axis, ...] = ()
+    stage_starts: tuple[str, ...] = ()
+    micro_batches: int = 1
+    schedule: Schedule = "1f1b"
+    batch_norm: Literal["synced", "local"] = "synced"
+
+    @property
+    def num_stages(self) -> int:
+        return len(self.stage_starts) + 1
+
+    @property
+    def stage_size(self) -> int:
+        """Engines in one stage."""
+        return prod(axis.size for axis in self.axes)
+
+    @property
+    def num_engines(self) -> int:
+        return self.num_stages * self.stage_size
+
+    def coordinates(self) -> Iterator[tuple[int, ...]]:
+        """Coordinates of the engines of a stage, in order of rank."""
+        return product(*(range(axis.size) for axis in self.axes))
+
+    def rank(self, stage: int, coords: tuple[int, ...]) -> int:
+        """The engine's number."""
+        index = 0
+        for axis, coord in zip(self.axes, coords, strict=True):
+            index = index * axis.size + coord
+        return stage * self.stage_size + index
+
+    def group(self, stage: int, coords: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        """Ranks of the engines that differ from this one along one axis only, itself included, in order."""
+        others = (coords[:axis] + (c,) + coords[axis + 1 :] for c in range(self.axes[axis].size))
+        return tuple(self.rank(stage, c) for c in others)
+
+    def describe(self) -> str:
+        """One line: ``data 2 (batch 3:1) × stages 2 × tensor 2 (height), 4 micro-batches, 1f1b``."""
+        words = []
+        for axis in self.axes:
+            shares = " " + ":".join(f"{s:g}" for s in axis.shares) if axis.shares else ""
+            words.append(f"{axis.name} {axis.size} ({axis.cut}{shares})")
+        if self.num_stages > 1:
+            words.append(f"stages {self.num_stages}")
+        line = " × ".join(words) or "one engine"
+        if self.micro_batches > 1:
+            line += f", {self.micro_batches} micro-batches, {self.schedule}"
+        return line + (", local batch norm" if self.batch_norm == "local" else "")

@@ -1,0 +1,1 @@
+"""Graph + Plan → one Program per engine, as data."""

@@ -1,0 +1,327 @@
+"""Compile: Graph + Plan → one Program per engine.
+
+A batch that streams in micro-batches of unequal size has one graph for each size (*variant*); their tiles have
+different numbers and share parameters by name.
+"""
+
+from collections.abc import Callable, Sequence
+
+from trine.graph.graph import Graph, Operator, substitute
+from trine.graph.part import Box, intersect, shape_of, size, span, volume, within
+from trine.operators.family import Local, Rule, family_of
+from trine.plan.layout import PARTIAL, WHOLE, Layout, box
+from trine.plan.plan import Plan
+from trine.program.flow import Flow, Move, Slice, Slot, Work, resting
+from trine.program.moves import pieces
+from trine.program.place import place
+from trine.program.program import Combine, Instruction, Piece, Program, Segment, Tile, Transfer
+from trine.program.schedule import order
+
+
+def batches(batch: int, micro_batches: int) -> tuple[tuple[int, int], ...]:
+    """Rows of each micro-batch: as even as can be, larger ones first."""
+    base, extra = divmod(batch, micro_batches)
+    result, low = [], 0
+    for m in range(micro_batches):
+        high = low + base + (m < extra)
+        result.append((low, high))
+        low = high
+    return tuple(result)
+
+
+class Compiled:
+    """The flows of a plan; ``program(rank)`` makes one engine's Program.
+
+    graph_of: rows of a micro-batch → its graph (captures of the same model at other batch sizes).
+    """
+
+    def __init__(self, graph_of: Callable[[int], Graph], plan: Plan, batch: int) -> None:
+        self.plan, self.rows = plan, batches(batch, plan.micro_batches)
+        self.flows: dict[int, Flow] = {}
+        rest: dict[str, tuple[int, Layout]] | None = None
+        first = 0
+        for low, high in self.rows:
+            if high - low not in self.flows:
+                placement = place(graph_of(high - low), plan)
+                fresh = resting(placement)
+                inputs = {name: fresh[name] for name in placement.feeds if placement.tensors[name].kind == "input"}
+                rest = {**(rest or fresh), **inputs}
+                flow = Flow(placement, rest, first)
+                self.flows[high - low] = flow
+                first = flow.next_id
+        assert rest is not None
+        self.rest = rest
+        self.graph = next(iter(self.flows.values())).graph
+
+    def program(self, rank: int) -> Program:
+        """The Program of one engine."""
+        stage, index = divmod(rank, self.plan.stage_size)
+        coords = list(self.plan.coordinates())[index]
+        return _Engine(self, stage, coords).program()
+
+    def programs(self) -> tuple[Program, ...]:
+        """All Programs, in order of rank."""
+        return tuple(self.program(rank) for rank in range(self.plan.num_engines))
+
+
+class _Engine:
+    """Makes the Program of the engine at a stage and coordinates."""
+
+    def __init__(self, compiled: Compiled, stage: int, coords: tuple[int, ...]) -> None:
+        self.compiled, self.plan, self.stage, self.coords = compiled, compiled.plan, stage, coords
+        self.rank = self.plan.rank(stage, coords)
+        self.tiles: dict[int, Tile] = {}
+        self.segments: dict[int, Segment] = {}
+        self.transfers: dict[int, Transfer] = {}
+        self.events: dict[int, list[tuple[int, int, int]]] = {}  # rows → (level, 0 move | 1 segment, id)
+        self.before: list[int] = []
+        self.training = compiled.graph.loss is not None and compiled.graph.training
+
+    def program(self) -> Program:
+        for rows, flow in self.compiled.flows.items():
+            self.variant(rows, flow)
+        flows = self.compiled.flows.values()
+        fed = {slot: name for f in flows for slot, name in f.fed.items() if slot in self.tiles}
+        kinds = self.compiled.graph.tensors
+        results = {slot: r for f in flows for slot, r in f.results.items() if slot in self.tiles}
+        return Program(
+            rank=self.rank, stage=self.stage, coords=self.coords, num_engines=self.plan.num_engines,
+            training=self.training, tiles=self.tiles, segments=self.segments, transfers=self.transfers,
+            combines=dict(enumerate(self.combines())),
+            parameters={s: n for s, n in fed.items() if kinds[n].kind == "parameter"},
+            feeds={s: n for s, n in fed.items() if kinds[n].kind == "input"},
+            stored={s: n for s, n in fed.items() if kinds[n].kind in ("buffer", "constant")},
+            updates={s: target for s, (kind, target) in results.items() if kind == "buffer"},
+            losses=tuple(s for s, (kind, _) in results.items() if kind == "loss"),
+            results={s: target for s, (kind, target) in results.items() if kind == "user"},
+            batches=self.compiled.rows, instructions=self.instructions(),
+        )  # fmt: skip
+
+    def variant(self, rows: int, flow: Flow) -> None:
+        """Tiles, segments and transfers of one size of micro-batch."""
+        for slot in flow.slots.values():
+            if slot.stage == self.stage:
+                self.tiles[slot.id] = self.tile(flow, slot)
+        groups: dict[int, list[Work | Slice]] = {}
+        for stage, level, item in flow.items:
+            if stage == self.stage:
+                groups.setdefault(level, []).append(item)
+        events = self.events.setdefault(rows, [])
+        used = self.used_outside(flow, groups)
+        for level, items in groups.items():
+            number = len(self.segments)
+            self.segments[number] = self.segment(flow, level, items, used)
+            events.append((level, 1, number))
+        for move in flow.moves:
+            source, target = flow.slots[move.source], flow.slots[move.target]
+            if self.stage in (source.stage, target.stage):
+                number = len(self.transfers)
+                self.transfers[number] = self.transfer(flow, move, source, target)
+                if source.per_step:
+                    self.before.append(number)
+                else:
+                    events.append((target.level, 0, number))
+        events.sort()
+
+    def tile(self, flow: Flow, slot: Slot) -> Tile:
+        tensor = flow.tensors[slot.tensor]
+        return Tile(
+            slot.tensor, tensor.shape, box(slot.layout, tensor.shape, self.coords), tensor.dtype,
+            slot.tensor in flow.active, slot.per_step, PARTIAL in slot.layout,
+        )  # fmt: skip
+
+    def used_outside(self, flow: Flow, groups: dict[int, list[Work | Slice]]) -> set[int]:
+        """Slots that are read by a move, by another level, or by the outside world."""
+        used = {move.source for move in flow.moves} | set(flow.results)
+        for level, items in groups.items():
+            for item in items:
+                reads = item.inputs if isinstance(item, Work) else (item.source,)
+                used.update(s for s in reads if flow.slots[s].level != level)
+        return used
+
+    def segment(self, flow: Flow, level: int, items: Sequence[Work | Slice], used: set[int]) -> Segment:
+        operators: list[Operator] = []
+        made: dict[int, None] = {}
+        read: dict[int, None] = {}
+        for item in items:
+            inputs = item.inputs if isinstance(item, Work) else (item.source,)
+            outputs = [s for s in item.outputs if s is not None] if isinstance(item, Work) else [item.target]
+            read.update((s, None) for s in inputs if s not in made)
+            made.update((s, None) for s in outputs)
+            operators += self.work(flow, item) if isinstance(item, Work) else [self.slice(flow, item)]
+        return Segment(self.stage, level, tuple(read), tuple(s for s in made if s in used), tuple(operators))
+
+    def slice(self, flow: Flow, item: Slice) -> Operator:
+        have, want = self.tiles[item.source].box, self.tiles[item.target].box
+        where = [[list(p) for p in within(b, a)] for a, b in zip(have, want, strict=True)]
+        name = f"t{item.target}"
+        return Operator(name, "trine.take", {"input": f"%t{item.source}", "where": where}, (name,))
+
+    def work(self, flow: Flow, item: Work) -> list[Operator]:
+        """What this engine runs for its piece of an operator."""
+        placed = item.placed
+        in_boxes = tuple(self.tiles[s].box for s in item.inputs)
+        outs = [None if s is None else self.tiles[s] for s in item.outputs]
+        names = tuple(None if s is None else f"t{s}" for s in item.outputs)
+        made = [tile for tile in outs if tile is not None]
+        empty = all(volume(tile.box) == 0 for tile in made) and bool(made)
+        if empty or self.nothing(placed.rules, in_boxes):
+            return [
+                Operator(f"{name}.nothing", "trine.zeros", {"shape": list(tile.local_shape), "dtype": tile.dtype}, (name,))
+                for name, tile in zip(names, outs, strict=True) if tile is not None and name is not None
+            ]  # fmt: skip
+        op, tensors = renamed(placed.op, item.inputs, names, flow)
+        out_boxes = tuple(
+            box(layout, flow.tensors[n].shape, self.coords) if n is not None else ()
+            for n, layout in zip(placed.op.outputs, placed.layouts, strict=True)
+        )
+        return list(family_of(op).local(Local(op, tensors, in_boxes, out_boxes, self.dropped(placed.rules))))
+
+    def nothing(self, rules: Sequence[Rule | None], in_boxes: Sequence[Box]) -> bool:
+        """Whether a sum over a cut range has no index here."""
+        return any(
+            rule is not None and bool(rule.reduce) and any(volume(in_boxes[cut.position]) == 0 for cut in rule.inputs)
+            for rule in rules
+        )
+
+    def dropped(self, rules: Sequence[Rule | None]) -> frozenset[int]:
+        """Inputs that belong to the first coordinate of a reducing axis, where this is not it."""
+        return frozenset(
+            position
+            for rule, coord in zip(rules, self.coords, strict=True)
+            if rule is not None and rule.reduce and coord > 0
+            for position in rule.first_only
+        )
+
+    def transfer(self, flow: Flow, move: Move, source: Slot, target: Slot) -> Transfer:
+        shape = flow.tensors[source.tensor].shape
+        stages = (source.stage, target.stage)
+        add = move.axis is not None and source.layout[move.axis] == PARTIAL
+
+        def incoming(coords: tuple[int, ...]) -> list[tuple[int, tuple[int, ...], Box]]:
+            return pieces(self.plan, shape, source.layout, target.layout, move.axis, stages, coords)
+
+        sends, receives = [], []
+        if self.stage == target.stage:
+            mine = self.tiles[target.id].box
+            receives = [Piece(rank, _positions(region, mine)) for rank, _, region in incoming(self.coords)]
+        if self.stage == source.stage:
+            mine = self.tiles[source.id].box
+            peers = [self.coords] if move.axis is None else [
+                self.coords[: move.axis] + (c,) + self.coords[move.axis + 1 :]
+                for c in range(self.plan.axes[move.axis].size)
+            ]  # fmt: skip
+            for peer in peers:
+                for rank, _, region in incoming(peer):
+                    if rank == self.rank:
+                        sends.append(Piece(self.plan.rank(target.stage, peer), _positions(region, mine)))
+        if move.axis is None:
+            group: tuple[int, ...] = tuple(self.plan.rank(s, self.coords) for s in stages)
+        else:
+            group = self.plan.group(self.stage, self.coords, move.axis)
+        return Transfer(
+            target.id, move.kind, source.id if self.stage == source.stage else None,
+            target.id if self.stage == target.stage else None,
+            group, tuple(sends), tuple(receives), add, source.tensor in flow.active,
+        )  # fmt: skip
+
+    def combines(self) -> list[Combine]:
+        """Gradients that are partial because their parameter rests whole, grouped by the axes that must be summed."""
+        if not self.training:
+            return []
+        flow = next(iter(self.compiled.flows.values()))
+        groups: dict[tuple[tuple[int, ...], str], list[str]] = {}
+        for name, (home, layout) in self.compiled.rest.items():
+            tensor = flow.tensors[name]
+            if tensor.kind != "parameter" or home != self.stage or name not in flow.active:
+                continue
+            axes = tuple(a for a, state in enumerate(layout) if state == WHOLE and self.plan.axes[a].size > 1)
+            if axes:
+                groups.setdefault((axes, tensor.dtype), []).append(name)
+        result = []
+        for (axes, _), names in groups.items():
+            group = tuple(
+                self.plan.rank(self.stage, c)
+                for c in self.plan.coordinates()
+                if all(c[a] == self.coords[a] for a in range(len(c)) if a not in axes)
+            )
+            result.append(Combine(group, tuple(names)))
+        return result
+
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The whole step in order, with what may be freed after each instruction."""
+        result = [Instruction("move", number) for number in self.before]
+        sizes = [high - low for low, high in self.compiled.rows]
+        work = order(
+            self.plan.schedule, self.stage, self.plan.num_stages, self.plan.micro_batches, training=self.training
+        )
+        for kind, m in work:
+            events = self.events.get(sizes[m], [])
+            if kind == "F":
+                result += [Instruction("forward" if k else "move", number, m) for _, k, number in events]
+                result.append(Instruction("update_buffers", 0, m))
+            else:
+                result.append(Instruction("loss", 0, m))
+                for _, k, number in reversed(events):
+                    if k and self.has_gradient(self.segments[number]):
+                        result.append(Instruction("backward", number, m))
+                    elif not k and self.transfers[number].active:
+                        result.append(Instruction("move_back", number, m))
+        if self.training:
+            result += [Instruction("move_back", n) for n in reversed(self.before) if self.transfers[n].active]
+            result += [Instruction("combine", n) for n in range(len(self.combines()))]
+            result.append(Instruction("optimize"))
+        kept = {slot for flow in self.compiled.flows.values() for slot in flow.results}
+        return with_frees(result, self.segments, self.transfers, self.tiles, kept)
+
+    def has_gradient(self, segment: Segment) -> bool:
+        return any(self.tiles[t].active for t in segment.outputs) and any(self.tiles[t].active for t in segment.inputs)
+
+
+def renamed(
+    op: Operator, inputs: Sequence[int], outputs: tuple[str | None, ...], flow: Flow
+) -> tuple[Operator, dict[str, object]]:
+    """The operator over tile names, one name for each position even where one tensor is read in two layouts."""
+    count = 0
+
+    def visit(value: object) -> object:
+        nonlocal count
+        if isinstance(value, str) and value.startswith("%"):
+            count += 1
+            return f"%t{inputs[count - 1]}"
+        if isinstance(value, (list, tuple)):
+            return [visit(item) for item in value]
+        return value
+
+    args = {key: visit(value) for key, value in op.args.items()}
+    tensors = {f"t{s}": flow.tensors[flow.slots[s].tensor] for s in inputs}
+    tensors |= {new: flow.tensors[old] for new, old in zip(outputs, op.outputs, strict=True) if new and old}
+    return Operator(outputs[0] or op.name, op.target, args, outputs, op.module, op.source), tensors  # type: ignore[return-value]
+
+
+def _positions(region: Box, tile: Box) -> Box:
+    return tuple(within(p, q) for p, q in zip(region, tile, strict=True))
+
+
+def with_frees(
+    instructions: list[Instruction], segments: dict[int, Segment], transfers: dict[int, Transfer], tiles: dict[int, Tile],
+    kept: set[int],
+) -> tuple[Instruction, ...]:
+    """Attach to each forward instruction the tiles that are read for the last time by it."""
+    last: dict[tuple[int, int | None], int] = {}
+    for number, step in enumerate(instructions):
+        reads: Sequence[int] = ()
+        if step.kind == "forward":
+            reads = (*segments[step.id].inputs, *segments[step.id].outputs)
+        elif step.kind == "move":
+            transfer = transfers[step.id]
+            reads = tuple(t for t in (transfer.source, transfer.target) if t is not None)
+        for tile in reads:
+            if not tiles[tile].per_step and tile not in kept:
+                last[tile, step.micro_batch] = number
+    frees: dict[int, list[int]] = {}
+    for (tile, _), number in last.items():
+        frees.setdefault(number, []).append(tile)
+    return tuple(
+        Instruction(s.kind, s.id, s.micro_batch, tuple(sorted(frees.get(n, ())))) for n, s in enumerate(instructions)
+    )
