@@ -47,7 +47,9 @@ def build(target: str, args: dict[str, Any], unused: Sequence[int] = ()) -> Case
         return [plain(each) for each in item] if isinstance(item, (list, tuple)) else item
 
     if target.startswith("aten."):
-        names = {argument.name: argument.default_value for argument in resolve(target)._schema.arguments}
+        _, base, overload = target.split(".")
+        schema = getattr(getattr(torch.ops.aten, base), overload)._schema
+        names = {argument.name: argument.default_value for argument in schema.arguments}
         assert set(args) <= set(names), f"{target} takes {list(names)}"
         args = {name: args.get(name, default) for name, default in names.items()}
     encoded = {name: plain(item) for name, item in args.items()}
@@ -136,6 +138,12 @@ def take(value: torch.Tensor, box: Box) -> torch.Tensor:
     return value
 
 
+def places(box: Box) -> tuple[torch.Tensor, ...]:
+    """Indices of every element of a box."""
+    lists = [torch.from_numpy(indices(part)) for part in box]
+    return tuple(torch.meshgrid(*lists, indexing="ij")) if lists else ()
+
+
 def run_piece(case: Case, piece: Piece, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """What the piece makes from exactly the needed tiles."""
     local = piece.local
@@ -174,7 +182,7 @@ def assemble(case: Case, made: Sequence[tuple[Piece, dict[str, torch.Tensor]]]) 
         seen = torch.zeros(whole.shape, dtype=torch.int64)
         for piece, outputs in made:
             box = piece.local.out_boxes[number]
-            where = torch.meshgrid(*(torch.from_numpy(indices(part)) for part in box), indexing="ij")
+            where = places(box)
             assert outputs[name].shape == tuple(size(part) for part in box)
             if piece.reduces:
                 whole[where] = whole[where] + outputs[name]

@@ -26,6 +26,11 @@ def is_whole_space(windows: Sequence[Window], ins: Box, outs: Box) -> bool:
     return ins == full([w.num_in for w in windows]) and outs == full([w.num_range for w in windows])
 
 
+def limits(windows: Sequence[Window], ins: Box) -> list[int]:
+    """The most padding that a pool takes as its own argument."""
+    return [w.kernel // 2 if size(have) >= w.kernel else 0 for w, have in zip(windows, ins, strict=True)]
+
+
 def around(op: Operator, tensors: Tensors, num: int) -> tuple[Rule, ...]:
     """Rows over the dimensions in front of the last ``num``."""
     here = shape(op, tensors, "self")
@@ -67,7 +72,7 @@ class MaxPool(WindowPool):
         ins, outs = piece.in_boxes[0][-num:], piece.out_boxes[0][-num:]
         if is_whole_space(windows, ins, outs):
             return (op,)
-        padding = padding_of(windows, ins, outs, [w.kernel // 2 for w in windows])
+        padding = padding_of(windows, ins, outs, limits(windows, ins))
         update: dict[str, Any] = {"padding": list(padding.own), "ceil_mode": False}
         if padding.is_own:
             return (changed(op, **update),)
@@ -92,7 +97,7 @@ class AveragePool(WindowPool):
         ins, outs = piece.in_boxes[0][-num:], piece.out_boxes[0][-num:]
         if is_whole_space(windows, ins, outs):
             return (op,)
-        padding = padding_of(windows, ins, outs, [w.kernel // 2 for w in windows])
+        padding = padding_of(windows, ins, outs, limits(windows, ins))
         counts = [divisors(op, w, part) for w, part in zip(windows, outs, strict=True)]
         if op.args.get("divisor_override"):
             counts = [[op.args["divisor_override"]] if i == 0 else [1] for i in range(num)]

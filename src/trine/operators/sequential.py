@@ -125,7 +125,7 @@ class BatchNormApply(Family):
 
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
         shape, num_lead = tensors[op.inputs[0]].shape, op.args["num_lead"]
-        rows = [Rule("row", n, (Cut(0, d, Same()),)) for d, n in enumerate(shape) if d != 1]
+        rows = [Rule("row", n, (Cut(0, d, Same()),), ((0, d),)) for d, n in enumerate(shape) if d != 1]
         others = tuple(Cut(i, 0, Same()) for i in range(2, len(op.inputs)))
         cuts = (Cut(0, 1, Same()), Cut(1, num_lead + 1, Same()), *others)
         return (*rows, Rule("row", shape[1], cuts, ((0, 1), (1, 0), (2, 0))))

@@ -1,0 +1,242 @@
+"""What a segment, a message, a combine and an optimizer step cost: the protocol that the simulator asks.
+
+Two answers: :class:`MeasuredCosts` from the single operators, links and launch costs of a Profile, and
+:class:`AnalyticCosts` from the data sheets of a Cluster.  Neither knows a run of the model under any plan.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from trine.cluster.cluster import Cluster
+from trine.cost.analytic import Roofline, from_engine, from_profile
+from trine.cost.collectives import from_table, over_cluster_s
+from trine.cost.keys import ACTIVE, VIEWS, is_active, operator_keys, parse
+from trine.cost.memory_tables import OptimizerCost, SizeTable, optimizer_cost, size_table
+from trine.cost.profile import Profile
+from trine.graph.graph import ITEM_BYTES, Operator
+from trine.graph.part import Box, full, volume
+from trine.operators.family import family_of
+from trine.program.program import Program, Segment
+
+Direction = Literal["forward", "backward"]
+LinkKind = Literal["threads", "processes"]
+CopyKind = Literal["copy", "add", "zero"]
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What one message costs: seconds that the sender and the receiver are busy with it, that it occupies the sender's
+    link, and that pass besides."""
+
+    send_s: float = 0.0
+    wire_s: float = 0.0
+    latency_s: float = 0.0
+    receive_s: float = 0.0
+
+
+class Costs(Protocol):
+    """Seconds for everything that an engine does."""
+
+    def segment_s(self, program: Program, segment_id: int, direction: Direction) -> float:
+        """Seconds of a segment, its start included."""
+
+    def transfer_s(self, program: Program, peer: int, num_bytes: int) -> Message:
+        """A message from the Program's engine to a peer."""
+
+    def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
+        """An all-reduce, from the arrival of its last engine."""
+
+    def copy_s(self, program: Program, kind: CopyKind, num_bytes: int) -> float:
+        """Writing, adding or clearing that many bytes in the engine's own memory."""
+
+    def optimize_s(self, program: Program) -> float:
+        """The optimizer's step on what the engine holds."""
+
+    def calibrated(self, programs: Sequence[Program]) -> bool:
+        """Whether nothing of this rests on a data sheet or on a rate in place of the operator's own time."""
+
+
+class MeasuredCosts:
+    """From a Profile of this machine, for ``concurrency`` engines at work at once (they share memory and clock).
+
+    An operator that was not timed gets the roofline of the measured rates; ``calibrated`` is then false.
+    """
+
+    def __init__(
+        self, profile: Profile, concurrency: int, link: LinkKind = "threads", optimizer: str = "",
+    ) -> None:  # fmt: skip
+        self.profile, self.concurrency, self.link = profile, concurrency, link
+        self.launch = profile.launch(concurrency)
+        self.copies: dict[str, SizeTable | None] = {
+            kind: size_table(profile, kind, concurrency) for kind in ("copy", "add", "zero")
+        }
+        self.optimizer: OptimizerCost | None = optimizer_cost(profile, optimizer, concurrency)
+        self.known: dict[int, tuple[Segment, float, float, bool]] = {}
+
+    def segment_s(self, program: Program, segment_id: int, direction: Direction) -> float:
+        _, forward_s, backward_s, _ = self._segment(program, program.segments[segment_id])
+        return forward_s if direction == "forward" else backward_s
+
+    def _segment(self, program: Program, segment: Segment) -> tuple[Segment, float, float, bool]:
+        """(the segment, which keeps its ``id()`` its own; forward, backward; whether all its operators were timed)."""
+        found = self.known.get(id(segment))
+        if found is not None:
+            return found
+        forward_s = backward_s = self.launch.segment_s / 2
+        complete = True
+        for key, op in zip(operator_keys(program, segment), segment.operators, strict=True):
+            timing = self.profile.timing(key, self.concurrency)
+            if timing is not None:
+                forward_s, backward_s = forward_s + timing.forward_s, backward_s + timing.backward_s
+                continue
+            complete = False
+            flops, num_bytes = work(program, op)
+            roofline = self._roofline(program, op, backward=False)
+            forward_s += roofline.time_s(flops, num_bytes)
+            if is_active(parse(key)):
+                backward_s += self._roofline(program, op, backward=True).time_s(2 * flops, 2 * num_bytes)
+        self.known[id(segment)] = (segment, forward_s, backward_s, complete)
+        return self.known[id(segment)]
+
+    def _roofline(self, program: Program, op: Operator, *, backward: bool) -> Roofline:
+        rates = self.profile.rates[0]
+        dtype = data_type(program, op)
+        dtype = dtype if dtype in rates.matmul_flops_per_s else "float32"
+        return from_profile(self.profile, kind_of_work(op), dtype, self.concurrency, backward=backward)
+
+    def transfer_s(self, program: Program, peer: int, num_bytes: int) -> Message:
+        """The table's time T is that of both engines sending and receiving at once.  Threads hand over references: a
+        tenth of T is spent putting and a tenth getting, the rest passes.  Processes are busy with the bytes: T / 2 each.
+        """
+        time_s = self.profile.table(self.link, "p2p").time_s(num_bytes)
+        if self.link == "threads":
+            return Message(send_s=0.1 * time_s, latency_s=0.8 * time_s, receive_s=0.1 * time_s)
+        return Message(send_s=time_s / 2, receive_s=time_s / 2)
+
+    def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
+        """Threads exchange references and each adds the n - 1 others; processes by the table, with a ring's bytes."""
+        others = len(group) - 1
+        if self.link == "threads" and self.copies["add"] is not None:
+            exchange_s = self.profile.table("threads", "p2p").time_s(0)
+            return others * (exchange_s + self.copy_s(program, "add", num_bytes))
+        return from_table("all_reduce", len(group), num_bytes, self.profile.table(self.link, "all_reduce"))
+
+    def copy_s(self, program: Program, kind: CopyKind, num_bytes: int) -> float:
+        table = self.copies[kind]
+        if table is not None:
+            return table.time_s(num_bytes)
+        moved = {"copy": 2, "add": 3, "zero": 1}[kind] * num_bytes
+        return self.launch.forward_s + moved / self.profile.rate("stream", "float32", self.concurrency)
+
+    def optimize_s(self, program: Program) -> float:
+        sizes = trained_bytes(program)
+        if self.optimizer is not None:
+            return self.optimizer.time_s(len(sizes), sum(sizes))
+        rate = self.profile.rate("stream", "float32", self.concurrency)
+        return len(sizes) * 3 * self.launch.forward_s + 5 * sum(sizes) / rate
+
+    def calibrated(self, programs: Sequence[Program]) -> bool:
+        timed = all(self._segment(program, s)[3] for program in programs for s in program.segments.values())
+        tables = all(table is not None for table in self.copies.values())
+        training = any(program.training for program in programs)
+        return timed and tables and (self.optimizer is not None or not training)
+
+
+class AnalyticCosts:
+    """From a Cluster's data sheets: rooflines for operators, alpha-beta for links.  Never calibrated.
+
+    Engine e of the Programs is engine e of the cluster.  ``num_sharing`` and shared bandwidth are the cluster's.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.rooflines: dict[tuple[str, str], Roofline] = {}
+        self.known: dict[tuple[int, str], tuple[Segment, float, float]] = {}
+
+    def roofline(self, rank: int, dtype: str) -> Roofline:
+        """The roofline of an engine, its share of the bandwidth that its neighbours use too taken off."""
+        engine = self.cluster.engines[rank]
+        dtype = dtype if dtype in engine.peak_flops_per_s else next(iter(engine.peak_flops_per_s))
+        if (engine.name, dtype) not in self.rooflines:
+            shared = min(self.cluster.shared, key=lambda s: s.bandwidth_bytes_per_s / s.size, default=None)
+            self.rooflines[engine.name, dtype] = from_engine(
+                engine, dtype, num_sharing=min(shared.size, self.cluster.num_engines) if shared else 1,
+                shared_bandwidth=shared.bandwidth_bytes_per_s if shared else None,
+            )  # fmt: skip
+        return self.rooflines[engine.name, dtype]
+
+    def segment_s(self, program: Program, segment_id: int, direction: Direction) -> float:
+        segment, name = program.segments[segment_id], self.cluster.engines[program.rank].name
+        if (id(segment), name) not in self.known:
+            self.known[id(segment), name] = (segment, *self._segment(program, segment))
+        _, forward_s, backward_s = self.known[id(segment), name]
+        return forward_s if direction == "forward" else backward_s
+
+    def _segment(self, program: Program, segment: Segment) -> tuple[float, float]:
+        forward_s = backward_s = 0.0
+        for key, op in zip(operator_keys(program, segment), segment.operators, strict=True):
+            flops, num_bytes = work(program, op)
+            roofline = self.roofline(program.rank, data_type(program, op))
+            forward_s += roofline.time_s(flops, num_bytes)
+            if ACTIVE in parse(key)["outputs"]:
+                backward_s += roofline.time_s(2 * flops, 2 * num_bytes)
+        return forward_s, backward_s
+
+    def transfer_s(self, program: Program, peer: int, num_bytes: int) -> Message:
+        link = self.cluster.link(program.rank, peer)
+        return Message(wire_s=num_bytes / link.bandwidth_bytes_per_s, latency_s=link.latency_s)
+
+    def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
+        return over_cluster_s("all_reduce", self.cluster, group, num_bytes)
+
+    def copy_s(self, program: Program, kind: CopyKind, num_bytes: int) -> float:
+        return self.roofline(program.rank, "float32").time_s(0.0, {"copy": 2, "add": 3, "zero": 1}[kind] * num_bytes)
+
+    def optimize_s(self, program: Program) -> float:
+        """One fused pass that reads and writes weight and state and reads the gradient: five times their bytes."""
+        return self.roofline(program.rank, "float32").time_s(0.0, 5.0 * sum(trained_bytes(program)))
+
+    def calibrated(self, programs: Sequence[Program]) -> bool:
+        return False
+
+
+def trained_bytes(program: Program) -> tuple[int, ...]:
+    """Bytes of each tile that the optimizer changes on this engine, a parameter once."""
+    tiles = {name: program.tiles[tile] for tile, name in program.parameters.items() if program.tiles[tile].active}
+    return tuple(tile.num_bytes for tile in tiles.values())
+
+
+def work(program: Program, op: Operator) -> tuple[float, float]:
+    """FLOPs and bytes to and from memory of a local operator, forward."""
+    if op.base in VIEWS:
+        return 0.0, 0.0
+    boxes = [(_box(program, name), _item_bytes(program, name)) for name in (*op.inputs, *(o for o in op.outputs if o))]
+    ins = [box for box, _ in boxes[: len(op.inputs)]]
+    outs = [_box(program, name) if name is not None else () for name in op.outputs]
+    flops = family_of(op).flops(op, ins, [box for box, name in zip(outs, op.outputs, strict=True) if name is not None])
+    return flops, float(sum(volume(box) * item for box, item in boxes))
+
+
+def _box(program: Program, name: str) -> Box:
+    """The box of a tile; a tensor in between, which has none, is about as large as nothing else is known to be."""
+    tile = program.tiles.get(int(name[1:])) if name[1:].isdigit() else None
+    return full(tile.local_shape) if tile is not None else ()
+
+
+def _item_bytes(program: Program, name: str) -> int:
+    tile = program.tiles.get(int(name[1:])) if name[1:].isdigit() else None
+    return ITEM_BYTES[tile.dtype] if tile is not None else 0
+
+
+def data_type(program: Program, op: Operator) -> str:
+    """The data type in which an operator computes: that of its first tile."""
+    names = [name for name in (*op.inputs, *op.outputs) if name is not None and name[1:].isdigit()]
+    return next((program.tiles[int(name[1:])].dtype for name in names), "float32")
+
+
+def kind_of_work(op: Operator) -> str:
+    """Which measured rate is nearest: "conv", "depthwise" or "matmul"."""
+    if op.base.startswith("conv"):
+        return "depthwise" if op.args.get("groups", 1) > 1 else "conv"
+    return "matmul"

@@ -1,0 +1,125 @@
+"""A transport over ``torch.distributed``: one process per engine, tensors as messages.
+
+Receives are posted before their turn, sends are awaited only when they are known to be done: a send on gloo ends when
+the receiver has taken it, so waiting for it at once would deadlock 1F1B.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trine.run.routes import Route
+from trine.run.transport import Tag, Transport, Waiting, empty
+
+SUMMED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int8, torch.uint8)
+AHEAD = 1  # exchanges whose receives are posted before their turn, so that data come in while a segment runs
+
+
+class PeerLost(Exception):
+    """A message could not be sent or did not come: the echo of another engine's failure, or a wait that was too long."""
+
+
+@contextmanager
+def _talking(what: str) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise PeerLost(f"{what}: {error}") from error
+
+
+class Gloo(Transport):
+    """One engine's end of all its links.  ``begin`` and ``finish`` enclose a step."""
+
+    def __init__(self, rank: int, route: Route, groups: Mapping[tuple[int, ...], dist.ProcessGroup]) -> None:
+        super().__init__(rank)
+        self.route, self.groups, self.bytes_received = route, groups, 0
+        self.places = {exchange.tag: place for place, exchange in enumerate(route.exchanges)}
+        self.posted: dict[tuple[int, Tag], tuple[Tensor, dist.Work]] = {}
+        self.sent: dict[tuple[int, Tag], tuple[Tensor, dist.Work]] = {}
+        self.next = 0
+
+    def begin(self) -> None:
+        """Start of a step: post the first receives."""
+        self.next = 0
+        self._post_up_to(AHEAD - 1)
+
+    def finish(self) -> None:
+        """End of a step: wait for the sends of which nothing has said that they are done."""
+        for peer, tag in list(self.sent):
+            self._await_send(peer, tag)
+
+    def put(self, peer: int, tag: Tag, tensor: Tensor) -> None:
+        if tensor.numel() == 0:
+            return
+        if tag in self.places:
+            self._post_up_to(self.places[tag])
+        tensor = tensor.detach().contiguous()
+        with _talking(f"{tag} for engine {peer}"):
+            work = dist.isend(tensor, peer, tag=self.route.number(tag))
+        assert work is not None
+        self.sent[peer, tag] = (tensor, work)  # the tensor lives until the peer has it
+
+    def get(self, peer: int, tag: Tag, like: Tensor) -> Waiting:
+        if like.numel() == 0:
+            return like
+        if tag in self.places:
+            self._post_up_to(self.places[tag] + AHEAD)
+        if (peer, tag) not in self.posted:
+            self._post(peer, tag, like)
+        tensor, work = self.posted.pop((peer, tag))
+        with _talking(f"{tag} from engine {peer}"):
+            work.wait()
+        self.bytes_received += tensor.nbytes
+        for done in self.route.done.get((peer, tag), ()):
+            self._await_send(peer, done)
+        return tensor
+        yield  # a generator that never waits
+
+    def all_reduce(self, tensor: Tensor, group: Sequence[int], tag: Tag) -> Waiting:
+        """The sum over a group by gloo's own ring; all members get the same bits."""
+        if tensor.numel() == 0:
+            return tensor
+        before = self.bytes_sent
+        if tensor.dtype in SUMMED:
+            self.bytes_sent += 2 * (len(group) - 1) * tensor.nbytes // len(group)
+            self.bytes_received += self.bytes_sent - before
+            total = tensor.detach().clone(memory_format=torch.contiguous_format)
+            with _talking(f"the sum {tag} over engines {', '.join(map(str, group))}"):
+                dist.all_reduce(total, group=self.groups[tuple(group)])
+            return total
+        received = self.bytes_received
+        total = yield from super().all_reduce(tensor, group, tag)
+        self.bytes_received = received + self.bytes_sent - before  # counted as a ring, as the sent ones are
+        return total
+
+    def _post_up_to(self, place: int) -> None:
+        while self.next <= min(place, len(self.route.exchanges) - 1):
+            exchange = self.route.exchanges[self.next]
+            self.next += 1
+            for message in exchange.receives:
+                self._post(message.peer, exchange.tag, empty(message.shape, message.dtype))
+
+    def _post(self, peer: int, tag: Tag, buffer: Tensor) -> None:
+        with _talking(f"{tag} from engine {peer}"):
+            work = dist.irecv(buffer, peer, tag=self.route.number(tag))
+        assert work is not None
+        self.posted[peer, tag] = (buffer, work)
+
+    def _await_send(self, peer: int, tag: Tag) -> None:
+        with _talking(f"{tag} for engine {peer}"):
+            self.sent[peer, tag][1].wait()
+        del self.sent[peer, tag]
+
+
+def make_groups(wanted: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], dist.ProcessGroup]:
+    """Process groups for these sets of ranks; called with the same sets in the same order on every rank."""
+    everybody = tuple(range(dist.get_world_size()))
+    result = {}
+    for ranks in wanted:
+        group = dist.group.WORLD if ranks == everybody else dist.new_group(list(ranks))
+        assert isinstance(group, dist.ProcessGroup) or group is not None
+        result[ranks] = group
+    return result

@@ -1,0 +1,62 @@
+"""An optimizer as a value: it goes to JSON and to other processes, and each engine makes its own from it."""
+
+import inspect
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+import torch
+from torch import Tensor
+
+from trine.errors import BadInput, UnknownName
+
+KINDS: dict[str, type[torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW,
+}  # fmt: skip
+
+
+class OptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A torch optimizer by name; called with parameters it makes one.
+
+    A setting that is left out (None) has torch's own default for this optimizer.
+    """
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: float = 0.01
+    weight_decay: float | None = None
+    momentum: float | None = None
+    dampening: float | None = None
+    nesterov: bool | None = None
+    betas: tuple[float, float] | None = None
+    eps: float | None = None
+    amsgrad: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in KINDS:
+            raise UnknownName("optimizer", self.name, KINDS)
+        known = list(inspect.signature(KINDS[self.name]).parameters)
+        strange = [setting for setting in self.settings() if setting not in known]
+        if strange:
+            possible = [f for f in self.__struct_fields__ if f in known]
+            raise BadInput(
+                f"{strange[0]} was given for the optimizer {self.name}, which has no such setting.",
+                f"Its settings: {', '.join(possible)}.", f"Leave {strange[0]} out, or choose another optimizer.",
+            )  # fmt: skip
+        try:
+            self([torch.zeros(1)])
+        except ValueError as error:
+            raise BadInput(
+                f"The optimizer {self.name} does not take these settings: {error}.",
+                "", "Change that one.",
+            ) from None  # fmt: skip
+
+    def settings(self) -> dict[str, Any]:
+        """What was given, by torch's names."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "name"}
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def __call__(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+        """A torch optimizer of these parameters."""
+        kind: Any = KINDS[self.name]
+        made: torch.optim.Optimizer = kind(list(parameters), **self.settings())
+        return made

@@ -1,0 +1,1 @@
+"""What happened or will happen: spans on a clock, and their export."""
