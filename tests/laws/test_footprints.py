@@ -8,14 +8,15 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-
+from tests.laws.draw import Sample
 from tests.laws.pieces import Case, Piece, assemble, partition, pieces, places, run, run_piece, take
-from tests.laws.samples import SAMPLES, WIDER, Sample
+from tests.laws.samples import SAMPLES, WIDER
+
 from trine.operators.family import family_of
 
 every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=str)
 some_seeds = given(seed=st.integers(0, 2**32 - 1))
-few = settings(max_examples=4, deadline=None, phases=[Phase.reuse, Phase.generate])  # a seed cannot be shrunk
+few = settings(max_examples=3, deadline=None, phases=[Phase.reuse, Phase.generate])  # a seed cannot be shrunk
 
 
 def cuts(case: Case, random: Random) -> list[list[Piece]]:
@@ -93,19 +94,17 @@ def spoiled(case: Case, piece: Piece, name: str, nan: bool) -> torch.Tensor:
 @some_seeds
 @few
 def test_every_face_is_read(sample: Sample, seed: int) -> None:
-    if sample.target in WIDER:
-        pytest.skip(WIDER[sample.target])
     random = Random(seed)
     case = sample.case(random)
     for cut in cuts(case, random):
         for piece in random.sample(cut, min(len(cut), 2)):
+            if any(applies(sample, piece) for _, applies in WIDER):
+                continue
             for position, dim in piece.cut_faces:
                 part = piece.local.in_boxes[position][dim]
-                if not part or any(not other for other in piece.local.in_boxes[position]):
-                    continue
                 for index in {part[0][0], part[-1][1] - 1}:
                     assert reads(sample, case, piece, position, dim, index, random), (
-                        f"input {position} is needed at {index} of dimension {dim}, but it changes nothing: {piece.local}"
+                        f"{piece.local}: input {position} is needed at {index} of dimension {dim}, but changes nothing"
                     )
 
 
@@ -116,12 +115,16 @@ def reads(sample: Sample, case: Case, piece: Piece, position: int, dim: int, ind
     where = places(box)
     drawn = case
     for attempt in range(40):
-        if attempt % 8 == 7:
+        if attempt % 3 == 2:
             drawn = sample.case(random)
         changed = dict(drawn.inputs)
         value = changed[name].clone()
         if value.is_floating_point():
-            value[where] += random.choice((1, -1, 2, 50, -50, 0.25))
+            scale = random.choice((0, 0.1, 1, 9, 50))
+            noise = scale * torch.randn_like(value[where]) if scale else torch.randint_like(value[where], -3, 4)
+            value[where] += noise
+        elif value.dtype == torch.bool and attempt % 2:
+            value[where] = random.random() < 0.5
         else:
             value[where] = sample.case(random).inputs[name][where]
         changed[name] = value
@@ -140,7 +143,10 @@ def reads(sample: Sample, case: Case, piece: Piece, position: int, dim: int, ind
 def test_gradients_add_up(sample: Sample, seed: int) -> None:
     random = Random(seed)
     case = sample.case(random)
-    leaves = {k: v.clone().requires_grad_() for k, v in case.inputs.items() if v.is_floating_point()}
+    frozen = {case.op.args[name][1:] for name in sample.frozen}
+    leaves = {
+        k: v.clone().requires_grad_() for k, v in case.inputs.items() if v.is_floating_point() and k not in frozen
+    }
     values = {**case.inputs, **leaves}
     whole = {k: v for k, v in run(case.op, values).items() if v.requires_grad}
     if not leaves or not whole:
@@ -157,5 +163,5 @@ def test_gradients_add_up(sample: Sample, seed: int) -> None:
                 total = total + (made[name] * take(seeds[name], box)).sum()
         found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
         for a, b in zip(found, expected, strict=True):
-            zero = torch.zeros(())
-            close(zero if a is None and b is None else a if a is not None else torch.zeros_like(b), zero if b is None and a is None else b if b is not None else torch.zeros_like(a), False)
+            if a is not None or b is not None:
+                close(torch.zeros_like(b) if a is None else a, torch.zeros_like(a) if b is None else b, False)

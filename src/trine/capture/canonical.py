@@ -346,7 +346,9 @@ def bernoulli(b: Builder, call: Call) -> Any:
 @rule("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul")
 def matmul(b: Builder, call: Call) -> Any:
     other = next(call.args[name] for name in ("other", "mat2", "vec", "tensor") if name in call.args)
-    return b.one("aten.matmul.default", {"self": call.args.get("self", call.args.get("input")), "other": other}, call.sort)
+    return b.one(
+        "aten.matmul.default", {"self": call.args.get("self", call.args.get("input")), "other": other}, call.sort
+    )
 
 
 @rule("addmm")

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from trine.capture.builder import Builder
-from trine.capture.canonical import Call, as_is, drop, full, rule, select, slice_
+from trine.capture.canonical import Call, as_is, drop, full, permute, rule, select, slice_
 
 # ---- batch norm
 
@@ -47,7 +47,9 @@ def instance_norm(b: Builder, call: Call) -> Any:
     if call["running_mean"] is None:
         return as_is(b, call)
     if call["use_input_stats"]:
-        raise b.fail("an instance norm that tracks running statistics loses them in a graph; use the batch statistics only")
+        raise b.fail(
+            "an instance norm that tracks running statistics loses them in a graph; use the batch statistics only"
+        )
     names = ("input", "weight", "bias", "running_mean", "running_var", "eps")
     return b.one("trine.batch_norm_eval", {name: call[name] for name in names}, call.sort)
 
@@ -131,8 +133,8 @@ def recurrent(b: Builder, call: Call) -> Any:
     states = a["hx"] if isinstance(a["hx"], list) else [a["hx"]]
     output, news = a["input"], [[] for _ in states]  # type: ignore[var-annotated]
     for layer in range(a["num_layers"]):
-        if layer and a["train"]:
-            output = drop(b, output, a["dropout"])
+        if layer and a["train"] and a["dropout"]:
+            output = _between(b, output, a["dropout"], a["batch_first"])
         own = [slice_(b, state, 0, layer * sides, (layer + 1) * sides) for state in states]
         sorts = (call.sort, *(b.sort(state) for state in own))
         args = dict(a) | {"input": output, "num_layers": 1, "dropout": 0.0}
@@ -146,6 +148,12 @@ def recurrent(b: Builder, call: Call) -> Any:
         for new, state in zip(news, states, strict=True)
     ]
     return [output, *ends]
+
+
+def _between(b: Builder, ref: str, p: float, batch_first: bool) -> str:
+    """Dropout between layers, which torch draws for the steps first."""
+    swapped = [1, 0, *range(2, len(b.shape(ref)))] if batch_first else list(range(len(b.shape(ref))))
+    return permute(b, drop(b, permute(b, ref, swapped), p), swapped)
 
 
 # ---- losses

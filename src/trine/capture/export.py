@@ -1,17 +1,10 @@
 """Capture: a module, its example inputs and its loss → Graph, through ``torch.export``.
 
-The traps that this file knows are listed in ``docs/decisions/capture.md``; what an operator becomes is in
-``canonical.py``.
+What torch.export does without a word is in ``traps.py``; what an operator becomes is in ``canonical.py``.
 """
 
-import logging
-import traceback
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -19,13 +12,14 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from trine.capture.builder import Builder, encode, module_of, schema_args, short, source_of
+from trine.capture.builder import Builder, module_of, schema_args, source_of
 from trine.capture.canonical import Call, canonical
 from trine.capture.inputs import Inputs, slice_batch
 from trine.capture.mode import in_mode
 from trine.capture.model import Model
+from trine.capture.traps import close_no_grad, guarded, line_of, quiet, refuse_state, why
 from trine.errors import BadInput, CaptureFailed, TrineError
-from trine.graph.graph import Graph, Output, check
+from trine.graph.graph import Graph, Kind, Output, check
 
 from trine.capture import canonical_loss  # noqa: F401  isort: skip  (it fills the table)
 
@@ -39,6 +33,7 @@ class Captured:
     leaves: input of the graph → its number among the leaves of (args, kwargs, targets).
     results: for each leaf of the module's own output, the tensor of the graph or a plain value.
     spec: structure of the module's own output.
+    frozen: parameters that do not learn.
     """
 
     graph: Graph
@@ -47,6 +42,7 @@ class Captured:
     leaves: dict[str, int]
     results: tuple[Any, ...]
     spec: pytree.TreeSpec
+    frozen: frozenset[str] = frozenset()
 
     def flatten(self, inputs: Inputs) -> dict[str, torch.Tensor]:
         """Tensors of the graph's inputs, from inputs of the same structure as the example."""
@@ -112,126 +108,18 @@ def _export(model: Model, inputs: Inputs, training: bool, with_loss: bool) -> Ex
     device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
     example = pytree.tree_map_only(torch.Tensor, lambda t: t.clone().to(device), _structure(inputs, with_loss))
     whole = _Whole(model, with_loss)
-    with in_mode(model.module, training), _quiet(), _guarded(model.name, training):
+    with in_mode(model.module, training), quiet() as assigned, guarded(model.name, training):
         try:
             program = torch.export.export(whole, example, strict=False)
             if training:
-                _close_no_grad(program, model.name)
-            return program.run_decompositions({})
+                close_no_grad(program, model.name)
+            program = program.run_decompositions({})
         except TrineError:
             raise
         except Exception as error:  # whatever the model's own code raises
-            raise CaptureFailed(model=model.name, line=_line(error), why=_why(error)) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the advice that torch.export prints for its own developers."""
-    loggers = [logging.getLogger(name) for name in ("torch.fx.experimental.symbolic_shapes", "torch._export")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"torch\.")
-            warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-@contextmanager
-def _guarded(model: str, training: bool) -> Iterator[None]:
-    """In training, refuses what torch.export drops without a word: own backward functions and inference mode."""
-    if not training:
-        yield
-        return
-    apply: Any = next(kind.__dict__["apply"] for kind in torch.autograd.Function.__mro__ if "apply" in kind.__dict__)
-    enter = torch.inference_mode.__enter__
-
-    def checked_apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-        if not cls.__module__.startswith("torch."):
-            why = f"{cls.__name__} is a torch.autograd.Function with a backward of its own, which a graph would lose"
-            raise CaptureFailed(model=model, line=_stack_line(), why=why)
-        return apply.__get__(None, cls)(*args, **kwargs)
-
-    def checked_enter(self: torch.inference_mode) -> None:
-        if self.mode and _stack_line():
-            why = "torch.inference_mode is lost in a graph; write torch.no_grad"
-            raise CaptureFailed(model=model, line=_stack_line(), why=why)
-        return enter(self)
-
-    with patch.object(torch.autograd.Function, "apply", classmethod(checked_apply)):
-        with patch.object(torch.inference_mode, "__enter__", checked_enter):
-            yield
-
-
-def _close_no_grad(program: ExportedProgram, model: str) -> None:
-    """Detach what leaves a ``no_grad`` block: decomposition inlines the block as if it had gradients."""
-    graph = program.graph_module.graph
-    for node in list(graph.nodes):
-        if getattr(node.target, "__name__", str(node.target)) != "wrap_with_set_grad_enabled" or node.args[0]:
-            continue
-        _refuse_hidden_mutation(program, node, model)
-        for item in list(node.users):
-            value = item.meta.get("val")
-            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-                continue
-            with graph.inserting_after(item):
-                cut = graph.call_function(torch.ops.aten.detach.default, (item,))
-            cut.meta = dict(item.meta)
-            item.replace_all_uses_with(cut, delete_user_cb=lambda user, cut=cut: user is not cut)
-            for spec in program.graph_signature.output_specs:
-                if getattr(spec.arg, "name", None) == item.name:
-                    spec.arg.name = cut.name  # type: ignore[union-attr]
-    program.graph_module.recompile()
-
-
-def _refuse_hidden_mutation(program: ExportedProgram, node: torch.fx.Node, model: str) -> None:
-    """An in-place operator inside ``no_grad`` on a value from outside keeps that value's gradient in eager mode."""
-    block = getattr(program.graph_module, node.args[1].target)  # type: ignore[union-attr, arg-type]
-    outside = dict(zip([n for n in block.graph.nodes if n.op == "placeholder"], node.args[2:], strict=True))
-    state = program.graph_signature.inputs_to_buffers
-    for inner in block.graph.nodes:
-        schema = getattr(inner.target, "_schema", None)
-        if schema is None or not schema.is_mutable or not inner.args:
-            continue
-        changed = outside.get(inner.args[0])
-        if isinstance(changed, torch.fx.Node) and changed.name not in state:
-            value = changed.meta.get("val")
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                why = f"{inner.target} changes {changed.name} in place under no_grad, whose gradient a graph would lose"
-                raise CaptureFailed(model=model, line=source_of(inner, __file__), why=why)
-
-
-def _is_theirs(path: str) -> bool:
-    return "/torch/" not in path and path != __file__ and not path.startswith("<") and "/unittest/" not in path
-
-
-def _stack_line() -> str:
-    """The line of the model that runs now, as ``file:line: text``."""
-    inside = False
-    for frame in reversed(traceback.extract_stack()):
-        inside = inside or _is_theirs(frame.filename)
-        if inside:
-            return f"{short(frame.filename)}:{frame.lineno}: {frame.line}"
-    return ""
-
-
-def _line(error: BaseException) -> str:
-    """The line of the model that raised the error, as ``file:line: text``."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_theirs(f.filename)]
-    return f"{short(frames[-1].filename)}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
-
-
-def _why(error: BaseException) -> str:
-    """One sentence from an error of torch.export."""
-    name = type(error).__name__
-    if "DataDependent" in name:
-        return "a Python decision depends on the values of a tensor"
-    text = str(error).strip().splitlines()
-    return f"{name}: {text[0]}" if text else name
+            raise CaptureFailed(model=model.name, line=line_of(error), why=why(error)) from error
+    refuse_state(program, assigned, model.name)
+    return program
 
 
 # ---- from the functional program to the graph
@@ -239,16 +127,30 @@ def _why(error: BaseException) -> str:
 
 def _convert(program: ExportedProgram, model: Model, inputs: Inputs, training: bool, with_loss: bool) -> Captured:
     parameters = _aliases(model.module)
-    reserved = {*parameters.values()} | {name.split(".")[0] for name in parameters}
-    builder = Builder(model.name, reserved)
+    builder = Builder(model.name, {*parameters.values()} | {name.split(".")[0] for name in parameters})
     env: dict[str, Any] = {}
-    constants: dict[str, torch.Tensor] = {}
+    leaves, constants = _placeholders(program, builder, env, parameters, inputs.names(with_loss))
+    _operators(program, builder, env)
+    outputs, results = _outputs(program, builder, env, parameters, with_loss)
+    names = _names(parameters, builder)
+    dims = inputs.leaf_dims(with_loss)
+    batch_dims = {name: dim for name, leaf in leaves.items() if (dim := dims[leaf]) is not None}
+    graph = builder.graph(tuple(leaves), outputs, training=training, batch_dims=batch_dims, names=names)
+    learning = {name for name, value in model.module.named_parameters() if value.requires_grad}
+    frozen = frozenset(t.name for t in graph.by_kind("parameter") if t.name not in learning)
+    return Captured(graph, names, constants, leaves, results, program.call_spec.out_spec.child(1), frozen)
+
+
+def _placeholders(
+    program: ExportedProgram, builder: Builder, env: dict[str, Any], parameters: dict[str, str], leaf_names: list[str]
+) -> tuple[dict[str, int], dict[str, torch.Tensor]]:
+    """Enter what the operators start from; gives the leaf behind each graph input, and the data of constants."""
     leaves: dict[str, int] = {}
+    constants: dict[str, torch.Tensor] = {}
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     number = 0
-    leaf_names = inputs.names(with_loss)
-    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
     for spec in program.graph_signature.input_specs:
-        name, target = spec.arg.name, (spec.target or "").removeprefix("model.")
+        name, target = spec.arg.name, spec.target or ""
         if spec.kind is InputKind.USER_INPUT:
             if isinstance(spec.arg, ConstantArgument):
                 env[name] = spec.arg.value
@@ -257,24 +159,16 @@ def _convert(program: ExportedProgram, model: Model, inputs: Inputs, training: b
                 leaves[own] = number
                 env[name] = builder.add_tensor(own, values[name], "input")
             number += 1
-        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and target in parameters:
-            kind = "parameter" if spec.kind is InputKind.PARAMETER else "buffer"
-            env[name] = builder.add_tensor(parameters[target], values[name], kind)  # type: ignore[arg-type]
-        elif spec.kind in (InputKind.CONSTANT_TENSOR, InputKind.BUFFER, InputKind.PARAMETER):
-            own = builder.fresh(target.replace(".", "_"))
-            source = program.constants if spec.target in program.constants else program.state_dict
-            constants[own] = source[spec.target or ""].detach()
+        elif target.startswith("model.") and target[6:] in parameters:
+            kind: Kind = "parameter" if spec.kind is InputKind.PARAMETER else "buffer"
+            env[name] = builder.add_tensor(parameters[target[6:]], values[name], kind)
+        elif spec.kind in (InputKind.CONSTANT_TENSOR, InputKind.BUFFER):  # the loss has buffers too
+            own = builder.fresh(target.removeprefix("model.").replace(".", "_"))
+            constants[own] = program.constants.get(target, program.state_dict.get(target)).detach()
             env[name] = builder.add_tensor(own, values[name], "constant")
         else:
-            raise builder.fail(f"the model has an input of kind {spec.kind.name}")
-    _operators(program, builder, env)
-    outputs, results = _outputs(program, builder, env, parameters, with_loss)
-    names = _names(parameters, builder)
-    graph = builder.graph(
-        tuple(leaves), outputs, training=training, batch_dims=inputs.graph_batch_dims(leaves), names=names
-    )
-    spec = program.call_spec.out_spec.child(1) if hasattr(program.call_spec.out_spec, "child") else None
-    return Captured(graph, names, constants, leaves, results, spec)
+            raise builder.fail(f"there is a {spec.kind.name.lower()} {target} outside the model")
+    return leaves, constants
 
 
 def _aliases(module: nn.Module) -> dict[str, str]:
@@ -333,7 +227,9 @@ def _outputs(
     for spec in program.graph_signature.output_specs:
         ref = spec.arg.value if isinstance(spec.arg, ConstantArgument) else env[spec.arg.name]
         if spec.kind is OutputKind.BUFFER_MUTATION:
-            target = parameters[(spec.target or "").removeprefix("model.")]
+            target = parameters.get((spec.target or "").removeprefix("model."))
+            if target is None:
+                raise builder.fail(f"the loss changes its buffer {spec.target}")
             outputs.append(Output("buffer", ref[1:], target))
         elif spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
             leaves.append(ref)

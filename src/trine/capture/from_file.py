@@ -58,8 +58,10 @@ def exported_model(path: Path, wishes: Wishes) -> Model:
     program = torch.export.load(path)
     args, kwargs = program.example_inputs or ((), {})
     if not args and not kwargs:
-        raise BadInput(f"{path.name} was saved without its example inputs.", "", "Save it with torch.export.save again.")
-    inputs: Any = args if not kwargs else kwargs
+        raise BadInput(
+            f"{path.name} was saved without its example inputs.", "", "Save it with torch.export.save again."
+        )
+    inputs: Any = kwargs if kwargs else args
     if args and kwargs:
         raise BadInput(f"{path.name} was exported with positional and keyword arguments.", "One kind is possible.")
     return _complete(program.module(), inputs, {}, path.name, wishes.seed or 0)
@@ -77,7 +79,8 @@ def _complete(module: nn.Module, inputs: Any, given: dict[str, Any], name: str, 
 def _load(path: Path) -> Any:
     name = f"trine_model_{path.stem}"
     spec = spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module  # classes of the file must be found by name
     sys.path.insert(0, str(path.parent))  # as python itself does for a script
@@ -121,7 +124,9 @@ def _example(module: nn.Module, shape: Any, wishes: Wishes, number: int) -> torc
     """One random input; integers are below the size of the module's smallest embedding."""
     dtype = getattr(torch, shape.dtype, None)
     if not isinstance(dtype, torch.dtype):
-        raise UnknownName("data type", shape.dtype, ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool"))
+        raise UnknownName(
+            "data type", shape.dtype, ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool")
+        )
     words = [part.num_embeddings for part in module.modules() if isinstance(part, nn.Embedding)]
     seed = (wishes.seed or 0) + 100 + number
     return random_tensor((wishes.batch, *shape.shape), dtype, 0, min([*words] or [2]), seed)

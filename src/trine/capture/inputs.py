@@ -1,7 +1,7 @@
 """Example inputs: their leaves, names and batch dimension; slices of a batch and batches of another size."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,16 +60,12 @@ class Inputs:
         dim = self.batch_dims.get(name, 0)
         return None if dim is None or not isinstance(value, torch.Tensor) or value.dim() == 0 else dim % value.dim()
 
-    def graph_batch_dims(self, leaves: Iterable[str]) -> dict[str, int]:
-        """Batch dimension of each graph input that has one."""
-        result: dict[str, int] = {}
-        dims: list[int | None] = []
-        for name, value in self.groups():
-            dims += [self.batch_dim(name, leaf) for leaf in pytree.tree_leaves(value)]
-        for name, dim in zip(self.names(), dims, strict=True):
-            if name in set(leaves) and dim is not None:
-                result[name] = dim
-        return result
+    def leaf_dims(self, with_targets: bool = True) -> list[int | None]:
+        """Batch dimension of each leaf, in the order of ``names``."""
+        result: list[int | None] = []
+        for name, value in self.groups(with_targets):
+            result += [self.batch_dim(name, leaf) for leaf in pytree.tree_leaves(value)]
+        return result if with_targets else [*result, None]
 
     @property
     def batch(self) -> int:

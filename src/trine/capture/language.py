@@ -38,11 +38,13 @@ def transformers_model(name: str, wishes: Wishes) -> Model:
             "Give it as file.py:callable that returns a dictionary with module and inputs.",
         )
     _prepare(config, task)
+    dtype = wishes.torch_dtype() or torch.float32
+    inputs, targets = _examples(config, task, wishes, dtype)
     build = getattr(transformers, dict(TASKS)[task]).from_config
     seed = wishes.seed or 0
-    module = seeded(build, seed, f"hf:{kind}", config).to(wishes.torch_dtype() or torch.float32)
-    dtype = next(module.parameters()).dtype
-    inputs, targets = _examples(config, task, wishes, dtype)
+    module = seeded(build, seed, f"hf:{kind}", config).to(dtype)
+    if task == "CAUSAL_LM" and getattr(module, "loss_type", "") is None:
+        module.loss_type = "ForCausalLM"  # the library's own choice, without its warning
     return make_model(module, inputs, targets, name=f"hf:{kind}", seed=seed, weights=f"random, seed {seed}")
 
 
@@ -54,7 +56,9 @@ def _config(transformers: Any, name: str, wishes: Wishes) -> Any:
         return _with(transformers.AutoConfig.from_pretrained(path, local_files_only=True), settings, name)
     known = list(zoo_package("transformers.models.auto.configuration_auto").CONFIG_MAPPING_NAMES)
     if name not in known:
-        raise UnknownName("model type of transformers", name, known, change="A local folder or config.json will do too.")
+        raise UnknownName(
+            "model type of transformers", name, known, change="A local folder or config.json will do too."
+        )
     default = transformers.AutoConfig.for_model(name)
     _check_keys(default, settings, f"the config of hf:{name}")
     try:
@@ -84,14 +88,14 @@ def _check_keys(config: Any, settings: Mapping[str, Any], where: str) -> None:
 
 
 def _prepare(config: Any, task: str) -> None:
-    """What a single forward pass needs: no cache, a start token, a named loss."""
+    """What a single forward pass needs: no cache, a start token, experts that run in every type."""
     for part in (config, getattr(config, "text_config", None)):
         if getattr(part, "use_cache", False):
             part.use_cache = False
     if "SEQ" in task and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
-    if task == "CAUSAL_LM" and getattr(config, "loss_type", None) is None:
-        config.loss_type = "ForCausalLM"
+    if hasattr(config, "num_local_experts") or hasattr(config, "num_experts"):
+        config._experts_implementation = "batched_mm"  # the fastest one has no float64
 
 
 def _examples(config: Any, task: str, wishes: Wishes, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -119,7 +123,9 @@ def _examples(config: Any, task: str, wishes: Wishes, dtype: torch.dtype) -> tup
         return {"input_ids": tokens, **inputs}, {"return_loss": True}
     if task == "SPEECH_SEQ_2_SEQ":
         shape = (batch, config.num_mel_bins, 2 * config.max_source_positions)
-        return {"input_features": random_tensor(shape, dtype, 0, 0, seed), "decoder_input_ids": tokens}, {"labels": tokens}
+        return {"input_features": random_tensor(shape, dtype, 0, 0, seed), "decoder_input_ids": tokens}, {
+            "labels": tokens
+        }
     if task == "SEQ_TO_SEQ_CAUSAL_LM":
         return {"input_ids": tokens, "decoder_input_ids": tokens.clone()}, {"labels": tokens.clone()}
     return {"input_ids": tokens}, {"labels": tokens.clone()}

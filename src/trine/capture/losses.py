@@ -28,7 +28,7 @@ def parts(output: Any) -> tuple[Tensor, list[Tensor]]:
         return output[0], [item for item in output[1:] if isinstance(item, Tensor)]
     raise BadInput(
         f"The model gives a {type(output).__name__}, for which no loss is known.",
-        "Cross-entropy or mean square is assumed for one tensor, logits with auxiliary ones, or a dictionary with 'out'.",
+        "One is assumed for a tensor, logits with auxiliary ones, or a dictionary with 'out' or 'logits'.",
         "Give the model as file.py:callable that returns a dictionary with a loss.",
     )
 

@@ -5,12 +5,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trine.capture.draws import below, random_words
 from trine.errors import BadInput
-from trine.lower.random import below, random_words
 
 _aten = torch.ops.aten
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class _Counted(TorchDispatchMode):
@@ -59,6 +61,29 @@ def _draws(func: Any, args: Any, kwargs: Any) -> bool:
             if not value:
                 return False
     return True
+
+
+class _Wide(TorchDispatchMode):
+    """Makes float64 of every narrower floating type that an operator is asked for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args = [torch.float64 if item in _NARROW else item for item in args]
+        kwargs = {key: torch.float64 if item in _NARROW else item for key, item in (kwargs or {}).items()}
+        result = func(*args, **kwargs)
+        if isinstance(result, torch.Tensor) and result.dtype in _NARROW and not any(_tensors(args, kwargs)):
+            return result.double()  # made from nothing, in the default type
+        return result
+
+
+def _tensors(*values: Any) -> Iterator[bool]:
+    return (isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(values))
+
+
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """Within it, a module in float64 stays in float64, although its code casts to a narrower type."""
+    with _Wide():
+        yield
 
 
 @contextmanager

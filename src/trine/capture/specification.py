@@ -47,7 +47,7 @@ def _built(spec: str, wishes: Wishes) -> Model:
         return exported_model(path, wishes)
     if path.suffix == ".py":
         raise BadInput(f"{spec} names a file without a callable.", "", f"For example: {spec}:make_model")
-    if path.is_dir() or path.suffix == ".json" and path.is_file():
+    if path.is_dir() or (path.suffix == ".json" and path.is_file()):
         return transformers_model(spec, wishes)
     if colon:
         raise UnknownName("form of a model", form, FORMS, change=f"A model is {SHAPES}.")

@@ -85,7 +85,9 @@ class Wishes:
         """Raise BadInput for each option that was given though the model cannot honour it."""
         for name, reason in reasons.items():
             if getattr(self, name) not in (None, ()):
-                raise BadInput(f"--{name} was given for {model}, which cannot honour it.", reason, f"Leave --{name} out.")
+                raise BadInput(
+                    f"--{name} was given for {model}, which cannot honour it.", reason, f"Leave --{name} out."
+                )
 
     def torch_dtype(self) -> torch.dtype | None:
         """The type of the weights, if asked for."""

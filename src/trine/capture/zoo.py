@@ -12,7 +12,12 @@ from trine.capture.model import Model, make_model
 from trine.capture.wishes import Wishes
 from trine.errors import BadInput, UnknownName
 
-SIZES = {"inception_v3": (3, 299, 299), "mvit": (3, 16, 224, 224), "swin3d": (3, 16, 224, 224), "s3d": (3, 16, 224, 224)}
+SIZES = {
+    "inception_v3": (3, 299, 299),
+    "mvit": (3, 16, 224, 224),
+    "swin3d": (3, 16, 224, 224),
+    "s3d": (3, 16, 224, 224),
+}
 VIDEO = (3, 16, 112, 112)
 IMAGE = (3, 224, 224)
 SIZE_ARGUMENT = {"vit_": "image_size", "maxvit": "input_size"}  # constructors that must know the size of images

@@ -13,8 +13,8 @@ from trine.cluster.cluster import Cluster
 from trine.cost.analytic import Roofline, from_engine, from_profile
 from trine.cost.collectives import from_table, over_cluster_s
 from trine.cost.keys import ACTIVE, VIEWS, is_active, operator_keys, parse
-from trine.cost.memory_tables import OptimizerCost, SizeTable, optimizer_cost, size_table
-from trine.cost.profile import Profile
+from trine.cost.memory_tables import COPY_KINDS, MESSAGE, SEGMENT, OptimizerCost, SizeTable, optimizer_cost, size_table
+from trine.cost.profile import Profile, Timing
 from trine.graph.graph import ITEM_BYTES, Operator
 from trine.graph.part import Box, full, volume
 from trine.operators.family import family_of
@@ -47,8 +47,9 @@ class Costs(Protocol):
     def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
         """An all-reduce, from the arrival of its last engine."""
 
-    def copy_s(self, program: Program, kind: CopyKind, num_bytes: int) -> float:
-        """Writing, adding or clearing that many bytes in the engine's own memory."""
+    def copy_s(self, program: Program, kind: CopyKind, num_bytes: int, direction: Direction) -> float:
+        """Writing, adding or clearing that many bytes in a new tensor of the engine.  On the way forward its memory is
+        fresh, on the way back it is what forward's tensors left."""
 
     def optimize_s(self, program: Program) -> float:
         """The optimizer's step on what the engine holds."""
@@ -68,9 +69,14 @@ class MeasuredCosts:
     ) -> None:  # fmt: skip
         self.profile, self.concurrency, self.link = profile, concurrency, link
         self.launch = profile.launch(concurrency)
-        self.copies: dict[str, SizeTable | None] = {
-            kind: size_table(profile, kind, concurrency) for kind in ("copy", "add", "zero")
-        }
+        half_s, exchange_s = self.launch.segment_s / 2, profile.table(link, "p2p").time_s(0)
+        default = Timing(concurrency=concurrency, forward_s=half_s, backward_s=half_s, saved_bytes=0)
+        self.segment = profile.timing(SEGMENT, concurrency) or default
+        default = Timing(
+            concurrency=concurrency, forward_s=0.1 * exchange_s, backward_s=0.1 * exchange_s, saved_bytes=0
+        )
+        self.message = profile.timing(MESSAGE, concurrency) or default
+        self.copies: dict[str, SizeTable | None] = {kind: size_table(profile, kind, concurrency) for kind in COPY_KINDS}
         self.optimizer: OptimizerCost | None = optimizer_cost(profile, optimizer, concurrency)
         self.known: dict[int, tuple[Segment, float, float, bool]] = {}
 
@@ -83,7 +89,7 @@ class MeasuredCosts:
         found = self.known.get(id(segment))
         if found is not None:
             return found
-        forward_s = backward_s = self.launch.segment_s / 2
+        forward_s, backward_s = self.segment.forward_s, self.segment.backward_s
         complete = True
         for key, op in zip(operator_keys(program, segment), segment.operators, strict=True):
             timing = self.profile.timing(key, self.concurrency)
@@ -106,26 +112,26 @@ class MeasuredCosts:
         return from_profile(self.profile, kind_of_work(op), dtype, self.concurrency, backward=backward)
 
     def transfer_s(self, program: Program, peer: int, num_bytes: int) -> Message:
-        """The table's time T is that of both engines sending and receiving at once.  Threads hand over references: a
-        tenth of T is spent putting and a tenth getting, the rest passes.  Processes are busy with the bytes: T / 2 each.
+        """Threads hand over references, whatever their size.  Processes are busy with the bytes: the table's time is
+        that of sending and receiving at once, so half of it each.
         """
         time_s = self.profile.table(self.link, "p2p").time_s(num_bytes)
         if self.link == "threads":
-            return Message(send_s=0.1 * time_s, latency_s=0.8 * time_s, receive_s=0.1 * time_s)
+            return Message(self.message.forward_s, latency_s=time_s, receive_s=self.message.backward_s)
         return Message(send_s=time_s / 2, receive_s=time_s / 2)
 
     def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
         """Threads exchange references and each adds the n - 1 others; processes by the table, with a ring's bytes."""
         others = len(group) - 1
         if self.link == "threads" and self.copies["add"] is not None:
-            exchange_s = self.profile.table("threads", "p2p").time_s(0)
-            return others * (exchange_s + self.copy_s(program, "add", num_bytes))
+            exchange_s = self.message.forward_s + self.message.backward_s
+            return others * (exchange_s + self.copy_s(program, "add", num_bytes, "backward"))
         return from_table("all_reduce", len(group), num_bytes, self.profile.table(self.link, "all_reduce"))
 
-    def copy_s(self, program: Program, kind: CopyKind, num_bytes: int) -> float:
+    def copy_s(self, program: Program, kind: CopyKind, num_bytes: int, direction: Direction) -> float:
         table = self.copies[kind]
         if table is not None:
-            return table.time_s(num_bytes)
+            return table.time_s(num_bytes, fresh=direction == "forward")
         moved = {"copy": 2, "add": 3, "zero": 1}[kind] * num_bytes
         return self.launch.forward_s + moved / self.profile.rate("stream", "float32", self.concurrency)
 
@@ -190,7 +196,7 @@ class AnalyticCosts:
     def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
         return over_cluster_s("all_reduce", self.cluster, group, num_bytes)
 
-    def copy_s(self, program: Program, kind: CopyKind, num_bytes: int) -> float:
+    def copy_s(self, program: Program, kind: CopyKind, num_bytes: int, direction: Direction) -> float:
         return self.roofline(program.rank, "float32").time_s(0.0, {"copy": 2, "add": 3, "zero": 1}[kind] * num_bytes)
 
     def optimize_s(self, program: Program) -> float:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from trine.lower import random  # noqa: F401  (it enters dropout and bernoulli)
 from trine.lower.registry import kernel
 
 
@@ -16,7 +17,9 @@ def addmm(bias: Tensor, input: Tensor, weight: Tensor) -> Tensor:
 
 
 @kernel
-def mean_part(input: Tensor, dims: Sequence[int], keepdim: bool, count: int, dtype: torch.dtype | None = None) -> Tensor:
+def mean_part(
+    input: Tensor, dims: Sequence[int], keepdim: bool, count: int, dtype: torch.dtype | None = None
+) -> Tensor:
     """What a piece adds to a mean over ``count`` elements of the whole."""
     return input.sum(list(dims), keepdim=keepdim, dtype=dtype) / count
 
@@ -26,6 +29,32 @@ def linear_map(input: Tensor, dim: int, matrix: Sequence[Sequence[float]]) -> Te
     """A matrix [output, input] applied along one dimension."""
     weights = torch.tensor(matrix, dtype=input.dtype, device=input.device)
     return torch.matmul(input.movedim(dim, -1), weights.t()).movedim(-1, dim)
+
+
+def _numbers(part: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """The indices of a part."""
+    return torch.cat([torch.arange(low, high, device=device) for low, high in part])
+
+
+@kernel
+def resample_linear(
+    input: Tensor, dim: int, num_in: int, num_out: int, scale: float | None, corners: bool,
+    have: Sequence[Sequence[int]], make: Sequence[Sequence[int]],
+) -> Tensor:  # fmt: skip
+    """The outputs ``make`` of a linear resampling along one dimension, from the inputs ``have`` of the whole."""
+    dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
+    there, wanted = _numbers(have, input.device), _numbers(make, input.device).to(dtype)
+    lengths = torch.tensor([num_in, num_out], dtype=dtype, device=input.device)
+    if corners:
+        place = wanted * ((lengths[0] - 1) / (lengths[1] - 1) if num_out > 1 else 0.0)
+    else:
+        ratio = torch.tensor(1.0 / scale, dtype=dtype) if scale else lengths[0] / lengths[1]
+        place = ((wanted + 0.5) * ratio - 0.5).clamp(min=0)
+    low = place.floor().clamp(max=num_in - 1).long()
+    high = (low + 1).clamp(max=num_in - 1)
+    share = (place - low).clamp(0, 1).to(input.dtype).view([-1 if d == dim else 1 for d in range(input.dim())])
+    first, second = (torch.searchsorted(there, at).clamp(max=len(there) - 1) for at in (low, high))
+    return input.index_select(dim, first) * (1 - share) + input.index_select(dim, second) * share
 
 
 @kernel
@@ -88,8 +117,7 @@ def ratio(state: Tensor) -> Tensor:
 @kernel
 def causal_mask(like: Tensor, rows: Sequence[Sequence[int]], num_columns: int) -> Tensor:
     """Which of the first columns the rows (global intervals) may see: those up to their own number."""
-    numbers = torch.cat([torch.arange(low, high, device=like.device) for low, high in rows])
-    return numbers.unsqueeze(-1) >= torch.arange(num_columns, device=like.device)
+    return _numbers(rows, like.device).unsqueeze(-1) >= torch.arange(num_columns, device=like.device)
 
 
 @kernel

@@ -5,14 +5,18 @@ of a model: all forward in order, then all backward in reverse order.  So
 
 * weights and what autograd saved come from memory, not from a cache, as soon as the instances together are larger than
   the last cache (``ROTATE_BYTES``, up to ``MOST_INSTANCES``);
-* what a producer has just written (activations, incoming gradients) is written again right before each call, outside
-  the timed span;
+* before each call a buffer of ``SWEEP_BYTES`` is written, outside the timed span: in a step other operators ran in
+  between, and neither Python's nor the operator's own code and data are still in a cache (a small operator takes two
+  to five times as long as in a loop of its own);
+* what a producer has just written (activations, incoming gradients) is written again after that, not timed either;
 * outputs live until their backward pass, so that their memory is fresh and its pages are faulted in, as in a step.
 
 Cores share memory bandwidth and Python runs one thread at a time: both are in the times, because all threads start
-each pass together.
+each pass together.  A call during which the system gave the core to somebody else counts by its thread's CPU time,
+unless there are more threads than cores.
 """
 
+import resource
 import statistics
 import threading
 import time
@@ -24,6 +28,7 @@ import torch
 from trine.cost.profile import Timing
 
 ROTATE_BYTES = 64 * 2**20
+SWEEP_BYTES = 32 * 2**20
 MOST_INSTANCES = 48
 MOST_BYTES = 512 * 2**20
 SAMPLES = 12
@@ -111,6 +116,7 @@ class _Trial:
             self.meeting.abort()
 
     def run(self) -> None:
+        sweep = torch.ones(SWEEP_BYTES // 4)
         first = self.make()
         _once(first)  # the first call of an operator prepares kernels
         forward_s, backward_s = _once(first)
@@ -124,10 +130,12 @@ class _Trial:
         for _ in range(self.num_passes):
             self.meeting.wait()
             for instance in instances:
+                sweep.mul_(1.0)
                 instance.touch()
                 ahead.append(_timed(instance.forward))
             self.meeting.wait()
             for instance in reversed(instances):
+                sweep.mul_(1.0)
                 instance.touch_gradient()
                 back.append(_timed(instance.backward))
         with self.lock:
@@ -143,6 +151,10 @@ def _once(instance: Instance) -> tuple[float, float]:
 
 
 def _timed(call: Callable[[], None]) -> float:
-    start = time.perf_counter()
+    """Seconds of one call; CPU seconds if the thread was put aside meanwhile."""
+    switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+    start, cpu_start = time.perf_counter(), time.thread_time()
     call()
-    return time.perf_counter() - start
+    wall_s, cpu_s = time.perf_counter() - start, time.thread_time() - cpu_start
+    aside = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switches
+    return cpu_s if aside else wall_s

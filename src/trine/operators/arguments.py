@@ -51,7 +51,9 @@ def cut(op: Operator, key: str, dim: int, relation: Relation = SAME) -> tuple[Cu
     return () if at is None else (Cut(at, dim, relation),)
 
 
-def aligned(op: Operator, tensors: Tensors, positions: Iterable[int], like: tuple[int, ...], dim: int) -> tuple[Cut, ...]:
+def aligned(
+    op: Operator, tensors: Tensors, positions: Iterable[int], like: tuple[int, ...], dim: int
+) -> tuple[Cut, ...]:
     """Cuts of inputs that broadcast to the shape ``like``, along its dimension ``dim``."""
     result = []
     for at in positions:

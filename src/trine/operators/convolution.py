@@ -23,9 +23,7 @@ def geometry(op: Operator, tensors: Tensors) -> tuple[Window, ...]:
         pads: tuple[int, ...] = tuple(d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True))
     else:
         pads = (0,) * num if padding == "valid" else spread(padding, num)
-    return tuple(
-        Window(kernel[i], stride[i], dilation[i], pads[i], here[i - num], made[i - num]) for i in range(num)
-    )
+    return tuple(Window(kernel[i], stride[i], dilation[i], pads[i], here[i - num], made[i - num]) for i in range(num))
 
 
 @register

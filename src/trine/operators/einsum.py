@@ -49,7 +49,8 @@ class Einsum(Family):
         found = letters(op.args["equation"])
         if found is None:
             return super().flops(op, in_boxes, out_boxes)
-        sizes = {c: size(part) for term, box in zip(found[0], in_boxes, strict=True) for c, part in zip(term, box, strict=True)}
+        terms = zip(found[0], in_boxes, strict=True)
+        sizes = {letter: size(part) for term, box in terms for letter, part in zip(term, box, strict=True)}
         result = 2.0
         for n in sizes.values():
             result *= n

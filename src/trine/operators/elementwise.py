@@ -17,7 +17,7 @@ KEEPS_NOTHING = (
 KEEPS_INPUTS = (
     "mul", "div", "pow", "log", "log2", "log10", "log1p", "abs", "cos", "sin", "erf", "erfc", "erfinv", "square",
     "gelu", "silu", "mish", "hardtanh", "relu6", "hardswish", "hardsigmoid", "leaky_relu", "elu", "selu", "celu",
-    "softplus", "softsign", "log_sigmoid", "logit", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "fmax",
+    "softplus", "log_sigmoid", "logit", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "fmax",
     "fmin", "where", "masked_fill", "addcmul", "addcdiv", "lerp", "atan", "atan2", "asin", "acos", "sinh", "cosh",
     "threshold", "hardshrink", "softshrink", "exp2", "xlogy", "sgn", "frac", "hypot", "sinc",
     "digamma", "lgamma", "logaddexp", "true_divide",
@@ -28,7 +28,7 @@ KEEPS_INPUTS = (
 class Elementwise(Family):
     """Every dimension is a row; an input of size one along it is needed whole."""
 
-    names = KEEPS_OUTPUT + KEEPS_NOTHING + KEEPS_INPUTS
+    names: tuple[str, ...] = KEEPS_OUTPUT + KEEPS_NOTHING + KEEPS_INPUTS
 
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
         made = output(op, tensors)

@@ -32,7 +32,8 @@ class Filled(Family):
             return (piece.op,)
         op = piece.op
         kind = op.base.removeprefix("new_").removesuffix("_like")
-        args: dict[str, Any] = {key: op.args[key] for key in ("dtype", "layout", "device", "pin_memory") if key in op.args}
+        kept = ("dtype", "layout", "device", "pin_memory")
+        args: dict[str, Any] = {key: op.args[key] for key in kept if key in op.args}
         args |= {"size": list(shape_of(piece.out_boxes[0])), "fill_value": op.args.get("fill_value", FILL.get(kind))}
         if op.inputs:
             return (changed(op, "aten.new_full.default", {"self": "%" + op.inputs[0], **args}),)

@@ -5,13 +5,12 @@ dimension that is summed away.  Rules along different ranges combine freely (hei
 footprint is one rule for each mesh axis.  An operator without a fitting rule runs whole.
 """
 
-from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 from trine.graph.graph import Operator, Tensor
-from trine.graph.part import Box, Part, intersect, is_partition, merge, span, subtract, union, volume
+from trine.graph.part import Box, Part, intersect, is_partition, merge, size, span, subtract, union, volume
 from trine.operators.relation import Relation
 
 Tensors = Mapping[str, Tensor]
@@ -59,6 +58,21 @@ class Rule:
         fits = all(edge % self.multiple == 0 or edge == self.length for interval in part for edge in interval)
         return fits and all(cut.relation.legal(part) for cut in self.inputs)
 
+    def follow(self, cut: Cut, parts: Sequence[Part]) -> tuple[Part, ...] | None:
+        """A partition of the range that goes with a partition of an input; None if there is none, or if the parts of
+        the range would overlap so much that cutting them is no use."""
+        followed = [cut.relation.follow(part) for part in parts]
+        if 2 * sum(size(part) for part in followed) > 3 * self.length:
+            return None
+        result = complete(followed, self.length)
+        if self.multiple > 1:
+            result = tuple(merge((self.nearest(low), self.nearest(high)) for low, high in part) for part in result)
+        return result if all(self.accepts(part) for part in result) else None
+
+    def nearest(self, index: int) -> int:
+        """The nearest index at which a part may start or end."""
+        return min((2 * index + self.multiple) // (2 * self.multiple) * self.multiple, self.length)
+
 
 @dataclass(frozen=True)
 class Local:
@@ -79,7 +93,7 @@ class Local:
         return self.in_boxes[self.op.inputs.index(name)]
 
 
-class Family(ABC):
+class Family:
     """Operators that are cut in one manner.  ``names`` are base names: ``conv2d``.
 
     A family is described by ``rules``; ``local`` says what to run for a piece, by default the operator itself.

@@ -189,9 +189,7 @@ class Pad(Rearrangement):
         """What each dimension reads."""
         here, made = shape(op, tensors, "self"), output(op, tensors)
         amounts = self.amounts(op, len(here))
-        return [
-            SAME if amounts[d] == (0, 0) else Shift(amounts[d][0], here[d], made[d]) for d in range(len(here))
-        ]
+        return [SAME if amounts[d] == (0, 0) else Shift(amounts[d][0], here[d], made[d]) for d in range(len(here))]
 
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
         made = output(op, tensors)
@@ -226,7 +224,8 @@ class Pad(Rearrangement):
             pad += [left, right]
         if not any(pad):
             return (alias(op, op.args["self"]),)
-        return (changed(op, "aten.constant_pad_nd.default", {"self": op.args["self"], "pad": pad, "value": self.fill(op)}),)
+        args = {"self": op.args["self"], "pad": pad, "value": self.fill(op)}
+        return (changed(op, "aten.constant_pad_nd.default", args),)
 
     def fill(self, op: Operator) -> Any:
         """The value to pad with."""

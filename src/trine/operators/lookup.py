@@ -85,7 +85,7 @@ class Index(Lookup):
     names = ("index", "_unsafe_index")
 
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
-        here, made = shape(op, tensors, "self"), output(op, tensors)
+        made = output(op, tensors)
         used = [d for d, ref in enumerate(op.args["indices"]) if is_ref(ref)]
         lists = [tensors[name] for name in op.inputs[1:]]
         if used != list(range(used[0], used[0] + len(used))) or any(t.dtype in ("bool", "uint8") for t in lists):

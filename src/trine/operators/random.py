@@ -20,7 +20,9 @@ class Dropout(Family):
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
         here = shape(op, tensors, "input")
         return tuple(
-            Rule("row", length, cut(op, "input", d), outputs_along(op, d)) for d, length in enumerate(here) if length > 1
+            Rule("row", length, cut(op, "input", d), outputs_along(op, d))
+            for d, length in enumerate(here)
+            if length > 1
         )
 
     def local(self, piece: Local) -> tuple[Operator, ...]:

@@ -44,8 +44,8 @@ class View(Rearrangement):
     """Reshapes.  A rule for each pair of dimensions inside a group; legal only where a part maps to a box and back."""
 
     names = (
-        "view", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_copy", "unsqueeze_copy",
-        "squeeze_copy", "_reshape_copy",
+        "view", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_copy",
+        "unsqueeze_copy", "squeeze_copy", "_reshape_copy",
     )  # fmt: skip
 
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:

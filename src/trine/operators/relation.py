@@ -104,7 +104,8 @@ class Window(Relation):
 
 @dataclass(frozen=True)
 class Table(Relation):
-    """Output o reads inputs ``lows[o] … highs[o] - 1``; boundaries follow in proportion (adaptive pools, interpolation)."""
+    """Output o reads inputs ``lows[o] … highs[o] - 1`` (adaptive pools, interpolation); boundaries follow in
+    proportion."""
 
     lows: tuple[int, ...]
     highs: tuple[int, ...]

@@ -2,32 +2,33 @@
 
 from collections.abc import Sequence
 from math import floor
+from typing import Any
 
 import numpy as np
 
 from trine.graph.graph import Operator
-from trine.graph.part import Box, Part, full, indices, size, volume
+from trine.graph.part import Box, full, volume
 from trine.operators.arguments import SAME, changed, output, outputs_along, step, wrap
 from trine.operators.family import Cut, Family, Local, Rule, Tensors, register
-from trine.operators.relation import Scaled, Table
+from trine.operators.relation import Relation, Scaled, Table
 from trine.operators.taking import scale_factors
 
-Taps = list[tuple[int, int, float]]  # for each output: lower input, upper input, weight of the upper one
 
-
-def linear_taps(num_in: int, num_out: int, scale: float | None, *, corners: bool) -> Taps:
-    """Which two inputs each output of a linear resampling reads, in float32 as PyTorch computes them."""
-    if corners:
-        ratio = np.float32(num_in - 1) / np.float32(num_out - 1) if num_out > 1 else np.float32(0)
-    else:
-        ratio = np.float32(1.0 / scale) if scale else np.float32(num_in) / np.float32(num_out)
-    half, zero, result = np.float32(0.5), np.float32(0), Taps()
-    for o in range(num_out):
-        place = ratio * np.float32(o) if corners else max(ratio * (np.float32(o) + half) - half, zero)
-        low = min(floor(place), num_in - 1)
-        share = min(max(float(place - np.float32(low)), 0.0), 1.0) if low < num_in - 1 else 0.0
-        result.append((low, low + 1, share) if share else (low, low, 0.0))
-    return result
+def linear_table(num_in: int, num_out: int, scale: float | None, *, corners: bool) -> Table:
+    """Which inputs each output of a linear resampling reads.  PyTorch computes places in the precision of the tensor;
+    rounding may move one across an input, so both precisions are covered."""
+    lows, highs = [num_in] * num_out, [0] * num_out
+    for real in (np.float32, np.float64):
+        if corners:
+            ratio = real(num_in - 1) / real(num_out - 1) if num_out > 1 else real(0)
+        else:
+            ratio = real(1.0 / scale) if scale else real(num_in) / real(num_out)
+        for o in range(num_out):
+            place = ratio * real(o) if corners else max(ratio * (real(o) + real(0.5)) - real(0.5), real(0))
+            low = min(floor(place), num_in - 1)
+            high = low + 1 if place > low and low < num_in - 1 else low
+            lows[o], highs[o] = min(lows[o], low), max(highs[o], high + 1)
+    return Table(tuple(lows), tuple(highs), num_in)
 
 
 @register
@@ -36,32 +37,32 @@ class LinearUpsampling(Family):
 
     names = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 
-    def taps(self, op: Operator, tensors: Tensors) -> dict[int, Taps]:
-        """The inputs that each output reads, for each spatial dimension."""
-        here, made = tensors[op.inputs[0]].shape, output(op, tensors)
-        num, corners = len(here) - 2, bool(op.args["align_corners"])
-        scales = scale_factors(op, num)
-        return {i + 2: linear_taps(here[i + 2], made[i + 2], scales[i], corners=corners) for i in range(num)}
-
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
-        here, made, taps = tensors[op.inputs[0]].shape, output(op, tensors), self.taps(op, tensors)
+        here, made = tensors[op.inputs[0]].shape, output(op, tensors)
+        scales, corners = scale_factors(op, len(here) - 2), bool(op.args["align_corners"])
         result = []
         for d, length in enumerate(made):
-            relation = SAME if d not in taps else _table(taps[d], here[d])
+            relation: Relation = SAME
+            if d >= 2:
+                relation = linear_table(here[d], length, scales[d - 2], corners=corners)
             if length > 1:
-                result.append(Rule("space" if d in taps else "row", length, (Cut(0, d, relation),), ((0, d),)))
+                result.append(Rule("space" if d >= 2 else "row", length, (Cut(0, d, relation),), ((0, d),)))
         return tuple(result)
 
     def local(self, piece: Local) -> tuple[Operator, ...]:
         op, have, make = piece.op, piece.in_boxes[0], piece.out_boxes[0]
         here, made = piece.tensors[op.inputs[0]].shape, output(op, piece.tensors)
-        taps = self.taps(op, piece.tensors)
-        if all(have[d] == full(here)[d] and make[d] == full(made)[d] for d in taps):
+        if have[2:] == full(here)[2:] and make[2:] == full(made)[2:]:
             return (op,)
-        source, steps = "%" + op.inputs[0], []
-        for dim, rows in taps.items():
-            matrix = _matrix(rows, have[dim], make[dim])
-            steps.append(step(op, f"dim{dim}", "trine.linear_map", input=source, dim=dim, matrix=matrix))
+        scales = scale_factors(op, len(here) - 2)
+        source, steps = "%" + op.inputs[0], list[Operator]()
+        for d in range(2, len(here)):
+            args: dict[str, Any] = {
+                "dim": d, "num_in": here[d], "num_out": made[d], "scale": scales[d - 2],
+                "corners": op.args["align_corners"],
+                "have": [list(pair) for pair in have[d]], "make": [list(pair) for pair in make[d]],
+            }  # fmt: skip
+            steps.append(step(op, f"dim{d}", "trine.resample_linear", input=source, **args))
             source = "%" + steps[-1].name
         return *steps[:-1], changed(op, steps[-1].target, steps[-1].args)
 
@@ -70,23 +71,6 @@ class LinearUpsampling(Family):
 
     def saved(self, op: Operator) -> tuple[str, ...]:
         return ()
-
-
-def _table(taps: Taps, num_in: int) -> Table:
-    return Table(tuple(low for low, _, _ in taps), tuple(high + 1 for _, high, _ in taps), num_in)
-
-
-def _matrix(taps: Taps, have: Part, make: Part) -> list[list[float]]:
-    """Weights [output, input] for packed tiles."""
-    place = {index: at for at, index in enumerate(indices(have).tolist())}
-    matrix = []
-    for o in indices(make).tolist():
-        low, high, share = taps[o]
-        row = [0.0] * size(have)
-        row[place[low]] += 1.0 - share
-        row[place[high]] += share
-        matrix.append(row)
-    return matrix
 
 
 @register

@@ -139,4 +139,3 @@ def scale_factors(op: Operator, num: int) -> list[float | None]:
     single = [op.args.get(key) for key in ("scales_d", "scales_h", "scales_w", "scales")]
     found = [value for value in single if value is not None]
     return [*found] if len(found) == num else [None] * num
-

@@ -31,7 +31,10 @@ class Padding:
 
 
 def padding_of(windows: Sequence[Window], ins: Sequence[Part], outs: Sequence[Part], limit: Sequence[int]) -> Padding:
-    """How to pad the tiles ``ins`` so that the windows make exactly ``outs``; ``limit``: the most own padding allowed."""
+    """How to pad the tiles ``ins`` so that the windows make exactly ``outs``.
+
+    limit: the most padding that the operator takes as its own argument.
+    """
     explicit, own = [], []
     for window, have, make, most in zip(windows, ins, outs, limit, strict=True):
         low, high = window.raw(make[0][0], make[-1][1])

@@ -6,6 +6,7 @@ and only gradient edges are kept, so that a value lives no longer than its last 
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -41,7 +42,12 @@ class Step:
 
 
 class Engine:
-    """One engine's state (parameters, buffers, values in flight) and its way through the Program."""
+    """One engine's state (parameters, buffers, values in flight) and its way through the Program.
+
+    ``recorder`` is told each instruction with the times at which it began and ended (see :mod:`trine.run.record`).
+    """
+
+    recorder: Callable[[Instruction, float, float], None] | None = None
 
     def __init__(
         self, program: Program, state: Mapping[str, Tensor], transport: Transport, library: Library | None = None,
@@ -75,11 +81,14 @@ class Engine:
         for tile, name in self.program.parameters.items():
             self.values[tile, None] = self.state[name]
         for instruction in self.program.instructions:
+            start_s = perf_counter()
             waiting = self.actions[instruction.kind](instruction, step)
             if waiting is not None:
                 yield from waiting
             for tile in instruction.free:
                 self.values.pop((tile, instruction.micro_batch), None)
+            if self.recorder is not None:
+                self.recorder(instruction, start_s, perf_counter())
 
     def key(self, tile: int, micro_batch: int | None) -> Key:
         return (tile, None if self.program.tiles[tile].per_step else micro_batch)

@@ -14,12 +14,21 @@ from torch import Tensor
 from trine.run.routes import Route
 from trine.run.transport import Tag, Transport, Waiting, empty
 
-SUMMED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int8, torch.uint8)
+SUMMED = (
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int8,
+    torch.uint8,
+)
 AHEAD = 1  # exchanges whose receives are posted before their turn, so that data come in while a segment runs
 
 
 class PeerLost(Exception):
-    """A message could not be sent or did not come: the echo of another engine's failure, or a wait that was too long."""
+    """A message could not be sent or did not come: another engine failed, or did not answer in time."""
 
 
 @contextmanager
@@ -68,7 +77,7 @@ class Gloo(Transport):
         if tag in self.places:
             self._post_up_to(self.places[tag] + AHEAD)
         if (peer, tag) not in self.posted:
-            self._post(peer, tag, like)
+            self._post(peer, tag, torch.empty(like.shape, dtype=like.dtype))  # ``like`` may hold data
         tensor, work = self.posted.pop((peer, tag))
         with _talking(f"{tag} from engine {peer}"):
             work.wait()
@@ -120,6 +129,6 @@ def make_groups(wanted: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], dist
     result = {}
     for ranks in wanted:
         group = dist.group.WORLD if ranks == everybody else dist.new_group(list(ranks))
-        assert isinstance(group, dist.ProcessGroup) or group is not None
+        assert group is not None
         result[ranks] = group
     return result

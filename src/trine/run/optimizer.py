@@ -1,6 +1,7 @@
 """An optimizer as a value: it goes to JSON and to other processes, and each engine makes its own from it."""
 
 import inspect
+import math
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -42,13 +43,18 @@ class OptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
                 f"{strange[0]} was given for the optimizer {self.name}, which has no such setting.",
                 f"Its settings: {', '.join(possible)}.", f"Leave {strange[0]} out, or choose another optimizer.",
             )  # fmt: skip
-        try:
-            self([torch.zeros(1)])
-        except ValueError as error:
+        for setting, value in self.settings().items():
+            numbers = value if isinstance(value, tuple) else (value,)
+            top = 1.0 if setting == "betas" else math.inf
+            if not all(0 <= number < top for number in numbers):
+                raise BadInput(
+                    f"The optimizer {self.name} was given {setting} = {value}.",
+                    "It is at least 0" + (" and below 1." if setting == "betas" else "."), f"Change {setting}.",
+                )  # fmt: skip
+        if self.nesterov and (not self.momentum or self.dampening):
             raise BadInput(
-                f"The optimizer {self.name} does not take these settings: {error}.",
-                "", "Change that one.",
-            ) from None  # fmt: skip
+                "nesterov was given for sgd.", "It needs a momentum and no dampening.", "For example: momentum=0.9.",
+            )  # fmt: skip
 
     def settings(self) -> dict[str, Any]:
         """What was given, by torch's names."""

@@ -35,7 +35,10 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Route:
-    """One engine's exchanges in order.  ``done``: (peer, tag of a message from it) → tags of sends to it that are done."""
+    """One engine's exchanges in order.
+
+    done: (peer, tag of a message from it) → tags of the sends to it that are done when the message is here.
+    """
 
     exchanges: tuple[Exchange, ...]
     done: Mapping[tuple[int, Tag], tuple[Tag, ...]]
@@ -43,9 +46,10 @@ class Route:
 
     def number(self, tag: Tag) -> int:
         """The tag as gloo takes it: equal on both sides, different for all messages of a step between two engines."""
-        kind, number, micro_batch = tag
-        assert isinstance(number, int) and isinstance(kind, str)
-        place = 0 if not isinstance(micro_batch, int) else micro_batch + 1
+        kind, number, *rest = tag
+        assert isinstance(number, int)
+        assert isinstance(kind, str)
+        place = next((m + 1 for m in rest if isinstance(m, int)), 0)
         return (number * (self.num_micro_batches + 1) + place) * len(KINDS) + KINDS.index(kind)
 
 
@@ -69,7 +73,6 @@ def exchanges(program: Program) -> tuple[Exchange, ...]:
 
 def _foreign(pieces: Sequence[Piece], rank: int) -> list[Piece]:
     return [p for p in pieces if p.peer != rank and volume(p.where)]
-
 
 
 def routes(of_rank: Mapping[int, tuple[Exchange, ...]], num_micro_batches: int) -> dict[int, Route]:

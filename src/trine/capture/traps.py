@@ -1,0 +1,152 @@
+"""What torch.export does without a word, and what it prints: the traps of a capture."""
+
+import logging
+import re
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from trine.capture.builder import short, source_of
+from trine.errors import CaptureFailed
+
+LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._export", "torch.export._trace")
+
+
+@contextmanager
+def quiet() -> Iterator[list[str]]:
+    """Without the advice that torch.export prints for its own developers; gives plain attributes that were assigned.
+
+    Warnings of the model's own code are passed on.
+    """
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    assigned: list[str] = []
+    silent = patch("torch.export._trace.print", lambda *args, **kwargs: None, create=True)  # the graph until a failure
+    try:
+        with warnings.catch_warnings(record=True) as caught, silent:
+            warnings.filterwarnings("ignore", module=r"torch\.")
+            warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)
+            warnings.filterwarnings("always", message="The tensor attribute")
+            yield assigned
+            assigned += [name for item in caught for name in _ATTRIBUTE.findall(str(item.message))]
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+    for item in caught:
+        if not str(item.message).startswith("The tensor attribute"):
+            warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
+
+
+_ATTRIBUTE = re.compile(r"\bself\.([\w.]+)")
+
+
+def refuse_state(program: ExportedProgram, assigned: list[str], model: str) -> None:
+    """A plain attribute that forward both reads and assigns carries state, which a graph would lose."""
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.CONSTANT_TENSOR and spec.target in assigned:
+            name = (spec.target or "").removeprefix("model.")
+            raise CaptureFailed(model=model, line="", why=f"forward changes {name}, which must be a registered buffer")
+
+
+@contextmanager
+def guarded(model: str, training: bool) -> Iterator[None]:
+    """In training, refuses what torch.export drops without a word: own backward functions and inference mode."""
+    if not training:
+        yield
+        return
+    apply: Any = next(kind.__dict__["apply"] for kind in torch.autograd.Function.__mro__ if "apply" in kind.__dict__)
+    enter = torch.inference_mode.__enter__
+
+    def checked_apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if not cls.__module__.startswith("torch."):
+            why = f"{cls.__name__} is a torch.autograd.Function with a backward of its own, which a graph would lose"
+            raise CaptureFailed(model=model, line=_stack_line(), why=why)
+        return apply.__get__(None, cls)(*args, **kwargs)
+
+    def checked_enter(self: torch.inference_mode) -> None:
+        if self.mode and _stack_line():
+            why = "torch.inference_mode is lost in a graph; write torch.no_grad"
+            raise CaptureFailed(model=model, line=_stack_line(), why=why)
+        return enter(self)
+
+    with (
+        patch.object(torch.autograd.Function, "apply", classmethod(checked_apply)),
+        patch.object(torch.inference_mode, "__enter__", checked_enter),
+    ):
+        yield
+
+
+def close_no_grad(program: ExportedProgram, model: str) -> None:
+    """Detach what leaves a ``no_grad`` block: decomposition inlines the block as if it had gradients."""
+    graph = program.graph_module.graph
+    for node in list(graph.nodes):
+        if getattr(node.target, "__name__", str(node.target)) != "wrap_with_set_grad_enabled" or node.args[0]:
+            continue
+        _refuse_hidden_mutation(program, node, model)
+        for item in list(node.users):
+            value = item.meta.get("val")
+            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+                continue
+            with graph.inserting_after(item):
+                cut = graph.call_function(torch.ops.aten.detach.default, (item,))
+            cut.meta = dict(item.meta)
+            item.replace_all_uses_with(cut, delete_user_cb=lambda user, cut=cut: user is not cut)
+            for spec in program.graph_signature.output_specs:
+                if getattr(spec.arg, "name", None) == item.name:
+                    spec.arg.name = cut.name  # type: ignore[union-attr]
+    program.graph_module.recompile()
+
+
+def _refuse_hidden_mutation(program: ExportedProgram, node: torch.fx.Node, model: str) -> None:
+    """An in-place operator inside ``no_grad`` on a value from outside keeps that value's gradient in eager mode."""
+    block = getattr(program.graph_module, node.args[1].target)  # type: ignore[union-attr, arg-type]
+    outside = dict(zip([n for n in block.graph.nodes if n.op == "placeholder"], node.args[2:], strict=True))
+    state = program.graph_signature.inputs_to_buffers
+    for inner in block.graph.nodes:
+        schema = getattr(inner.target, "_schema", None)
+        if schema is None or not schema.is_mutable or not inner.args:
+            continue
+        changed = outside.get(inner.args[0])
+        if isinstance(changed, torch.fx.Node) and changed.name not in state:
+            value = changed.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                why = f"{inner.target} changes {changed.name} in place under no_grad, whose gradient a graph would lose"
+                raise CaptureFailed(model=model, line=source_of(inner, __file__), why=why)
+
+
+def _is_theirs(path: str) -> bool:
+    return "/torch/" not in path and path != __file__ and not path.startswith("<") and "/unittest/" not in path
+
+
+def _stack_line() -> str:
+    """The line of the model that runs now, as ``file:line: text``."""
+    inside = False
+    for frame in reversed(traceback.extract_stack()):
+        inside = inside or _is_theirs(frame.filename)
+        if inside:
+            return f"{short(frame.filename)}:{frame.lineno}: {frame.line}"
+    return ""
+
+
+def line_of(error: BaseException) -> str:
+    """The line of the model that raised the error, as ``file:line: text``."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_theirs(f.filename)]
+    return f"{short(frames[-1].filename)}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
+
+
+def why(error: BaseException) -> str:
+    """One sentence from an error of torch.export."""
+    name = type(error).__name__
+    if "DataDependent" in name:
+        return "a Python decision depends on the values of a tensor"
+    text = str(error).strip().splitlines()
+    return f"{name}: {text[0]}" if text else name

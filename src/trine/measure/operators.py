@@ -1,0 +1,228 @@
+"""Times of single local operators, memory copies and optimizer steps, kept in the Profile.
+
+Nothing here runs a model or a part of one: each distinct operator of the given Programs (and the one-engine plan is a
+Program too) is timed alone, with as many threads doing the same at once as the Programs have engines.  What has been
+timed before at that concurrency is not timed again.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
+
+from trine.cost.keys import distinct_keys
+from trine.cost.memory_tables import (
+    COPY_KINDS, LARGE_BYTES, LARGE_TENSORS, MANY_BYTES, MANY_TENSORS, MESSAGE, SEGMENT, SIZES_BYTES, copy_key,
+    optimizer_key,
+)  # fmt: skip
+from trine.cost.profile import Profile, Timing
+from trine.lower.clock import RandomClock, set_clock
+from trine.lower.tiles import put, take
+from trine.measure.rebuild import operator_instance
+from trine.measure.trial import time_trial
+from trine.program.program import Program
+
+Progress = Callable[[str, float], None]
+OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
+OPERATOR_S = 0.25
+"""Seconds for one operator: a slow one takes as long as its few calls."""
+
+
+def measure_operators(
+    programs: Sequence[Program], profile: Profile, *, budget_s: float = 120.0, operator_s: float = OPERATOR_S,
+    optimizer: OptimizerFactory | None = None, progress: Progress | None = None,
+) -> Profile:  # fmt: skip
+    """The profile with every operator of these Programs at their number of engines.
+
+    When ``budget_s`` seconds are over the rest stays unmeasured and is predicted by rates.  An operator that cannot be
+    run alone stays unmeasured too.
+    """
+    concurrency, end = len(programs), time.perf_counter() + budget_s
+    jobs: dict[str, Callable[[], Timing]] = {
+        SEGMENT: partial(time_segment, concurrency), MESSAGE: partial(time_trial, MessageInstance, concurrency, 0.1),
+    }  # fmt: skip
+    for kind in COPY_KINDS:
+        for size in SIZES_BYTES:
+            jobs[copy_key(kind, size)] = partial(_time_copy, kind, size, concurrency, operator_s)
+    if optimizer is not None and any(program.training for program in programs):
+        name = optimizer_name(optimizer)
+        for count, size in ((MANY_TENSORS, MANY_BYTES), (LARGE_TENSORS, LARGE_BYTES)):
+            make = partial(OptimizerInstance, optimizer, count, size)
+            jobs[optimizer_key(name, count)] = partial(time_trial, make, concurrency, operator_s)
+    for program in programs:
+        jobs |= {key: partial(_time_key, key, concurrency, operator_s) for key in distinct_keys(program)}
+    todo = {key: job for key, job in jobs.items() if profile.timing(key, concurrency) is None}
+    found: dict[str, Timing] = {}
+    for number, (key, job) in enumerate(todo.items()):
+        if time.perf_counter() > end:
+            break
+        if progress is not None:
+            progress(title(key), number / len(todo))
+        overhead = found.get(SEGMENT) or profile.timing(SEGMENT, concurrency)
+        try:
+            timing = job()
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+            continue  # its tensors cannot be made up: the roofline of the measured rates takes its place
+        found[key] = less(timing, overhead) if key.startswith("{") and overhead is not None else timing
+    if progress is not None:
+        progress("done", 1.0)
+    return profile.with_timings(found)
+
+
+def title(key: str) -> str:
+    """A key in a few words, for the progress."""
+    return key.partition('"target":"')[2].partition('"')[0] or key
+
+
+def less(timing: Timing, overhead: Timing) -> Timing:
+    """The backward time without what the call itself costs."""
+    backward_s = max(timing.backward_s - overhead.backward_s, 0.0)
+    return Timing(
+        concurrency=timing.concurrency, forward_s=timing.forward_s, backward_s=backward_s,
+        saved_bytes=timing.saved_bytes,
+    )  # fmt: skip
+
+
+def _time_key(key: str, concurrency: int, max_s: float) -> Timing:
+    return time_trial(partial(operator_instance, key), concurrency, max_s)
+
+
+def time_segment(concurrency: int) -> Timing:
+    """What a segment adds to its operators: a segment of one tiny operator, less what one more of them takes."""
+    one, ten = (time_trial(partial(SegmentInstance, n), concurrency, 0.1) for n in (1, 10))
+    forward_s, backward_s = one.forward_s - (ten.forward_s - one.forward_s) / 9, one.backward_s - (ten.backward_s - one.backward_s) / 9
+    return Timing(
+        concurrency=concurrency, forward_s=max(forward_s, 0.0), backward_s=max(backward_s, 0.0), saved_bytes=0
+    )  # fmt: skip
+
+
+class SegmentInstance:
+    """A segment of tiny operators, run as the executor runs one."""
+
+    def __init__(self, length: int) -> None:
+        self.length, self.num_bytes, self.saved_bytes = length, 64, 64
+        self.input, self.gradient, self.values = torch.ones(16), torch.ones(16), dict[int, Tensor]()
+        self.leaf = self.input
+        self.edge: Any = None
+
+    def touch(self) -> None:
+        pass
+
+    def forward(self) -> None:
+        set_clock(RandomClock())
+        with torch.enable_grad():
+            self.leaf = output = self.input.detach().requires_grad_()
+            for _ in range(self.length):
+                output = torch.relu(output)
+        self.edge = get_gradient_edge(output)
+        self.values[0] = output.detach()
+
+    def touch_gradient(self) -> None:
+        pass
+
+    def backward(self) -> None:
+        torch.autograd.grad([self.edge], [self.leaf], [self.gradient], allow_unused=True)
+
+
+class MessageInstance:
+    """A small tensor put into a queue, and taken out again by whoever waits for it under its tag."""
+
+    def __init__(self) -> None:
+        self.num_bytes, self.saved_bytes = 4096, 0
+        self.tensor = torch.ones(1024)
+        self.queue: SimpleQueue[tuple[tuple[str, int, int], Tensor]] = SimpleQueue()
+        self.early: dict[tuple[str, int, int], Tensor] = {}
+
+    def touch(self) -> None:
+        self.tensor.mul_(1.0)
+
+    def forward(self) -> None:
+        self.queue.put((("f", 0, 0), take(self.tensor, (((0, 1024),),))))
+
+    def touch_gradient(self) -> None:
+        pass
+
+    def backward(self) -> None:
+        for _ in self.get(("f", 0, 0), torch.empty((1024,), dtype=torch.float32)):
+            pass
+
+    def get(self, wanted: tuple[str, int, int], like: Tensor) -> Iterator[None]:
+        """A generator, as transports are."""
+        while wanted not in self.early:
+            tag, tensor = self.queue.get()
+            self.early[tag] = tensor
+        assert self.early.pop(wanted).shape == like.shape
+        yield from ()
+
+
+def _time_copy(kind: str, num_bytes: int, concurrency: int, max_s: float) -> Timing:
+    return time_trial(partial(CopyInstance, kind, num_bytes), concurrency, max_s)
+
+
+class CopyInstance:
+    """Assembly of a tile: copy into, add to, or clear new memory; the source was just written by its maker.
+
+    Forward the memory is fresh and kept until backward, as a tile that an operator keeps is.
+    """
+
+    def __init__(self, kind: str, num_bytes: int) -> None:
+        self.kind, self.source = kind, torch.ones(num_bytes // 4)
+        self.num_bytes, self.saved_bytes = (3 if kind == "add" else 2) * num_bytes, 0
+        self.known = torch.ones(num_bytes // 4) if kind == "add" else self.source
+        self.result = self.source
+
+    def touch(self) -> None:
+        self.source.mul_(1.0)
+
+    def forward(self) -> None:
+        if self.kind == "add":
+            self.result = self.known + self.source
+        else:
+            self.result = torch.empty(self.source.shape)
+            if self.kind == "copy":
+                put(self.result, (((0, len(self.source)),),), self.source, add=False)
+            else:
+                self.result.zero_()
+
+    def touch_gradient(self) -> None:
+        self.source.mul_(1.0)
+
+    def backward(self) -> None:
+        """The same once more, into memory that was freed just before."""
+        self.result = self.source
+        self.forward()
+
+
+class OptimizerInstance:
+    """An optimizer on ``count`` equal tensors that together hold ``num_bytes``; gradients were just combined."""
+
+    def __init__(self, factory: OptimizerFactory, count: int, num_bytes: int) -> None:
+        self.tensors = [torch.ones(num_bytes // count // 4) for _ in range(count)]
+        self.gradients = [torch.full_like(tensor, 1e-6) for tensor in self.tensors]
+        self.optimizer = factory(self.tensors)
+        self.num_bytes, self.saved_bytes = 3 * num_bytes, 0
+
+    def touch(self) -> None:
+        for tensor, gradient in zip(self.tensors, self.gradients, strict=True):
+            tensor.grad = gradient
+
+    def forward(self) -> None:
+        self.optimizer.step()
+
+    def touch_gradient(self) -> None:
+        pass
+
+    def backward(self) -> None:
+        pass
+
+
+def optimizer_name(factory: OptimizerFactory) -> str:
+    """What kind of optimizer it is, with its settings: equal names take equal time."""
+    made = factory([torch.zeros(1)])
+    settings: Iterable[tuple[str, object]] = sorted(made.defaults.items())
+    return type(made).__name__ + "(" + ", ".join(f"{k}={v}" for k, v in settings if v) + ")"

@@ -1,0 +1,170 @@
+"""A job: one model in one mode, its captures, and the Programs of plans for it."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from trine.capture.export import Captured, capture
+from trine.capture.inputs import Inputs
+from trine.capture.mode import in_mode
+from trine.capture.model import Model
+from trine.capture.precision import to_float64
+from trine.capture.reference import counted_random
+from trine.errors import BadInput
+from trine.graph.graph import Graph
+from trine.plan.plan import Plan
+from trine.program.compile import Compiled, batches
+from trine.run.engine import Step
+from trine.run.weights import micro_batch_weights
+
+
+@dataclass
+class Job:
+    """A model in training (with its loss) or in inference, as it is or in float64.
+
+    Captures are kept by rows of the batch, and the job is never changed by running it.
+    """
+
+    model: Model
+    training: bool
+    float64: bool = False
+    captures: dict[int, Captured] = field(default_factory=dict)
+    _module: nn.Module | None = None
+    _inputs: Inputs | None = None
+
+    @property
+    def batch(self) -> int:
+        return self.model.inputs.batch
+
+    @property
+    def module(self) -> nn.Module:
+        """The module, in float64 a copy."""
+        if self._module is None:
+            self._module = copy.deepcopy(self.model.module).double() if self.float64 else self.model.module
+        return self._module
+
+    @property
+    def inputs(self) -> Inputs:
+        """Example inputs and targets."""
+        if self._inputs is None:
+            own = self.model.inputs
+            wide = own.map(lambda t, dim, number: t.double() if t.is_floating_point() else t)
+            self._inputs = wide if self.float64 else own
+        return self._inputs
+
+    def captured(self, rows: int | None = None) -> Captured:
+        """The capture at a number of rows of the batch, all of them by default."""
+        rows = rows or self.batch
+        if rows not in self.captures:
+            self.captures[rows] = capture(self.model, training=self.training, with_loss=self.training, batch=rows)
+        return self.captures[rows]
+
+    def graph(self, rows: int | None = None) -> Graph:
+        """The graph at a number of rows."""
+        graph = self.captured(rows).graph
+        return to_float64(graph) if self.float64 else graph
+
+    def graph_for(self, micro_batches: int) -> Graph:
+        """The graph of the first, largest micro-batch."""
+        if not 1 <= micro_batches <= self.batch:
+            raise BadInput(
+                f"{micro_batches} micro-batches were asked for.", f"The batch is {self.batch}.",
+                f"Give --micro-batches 1 to {self.batch}, or a larger --batch.",
+            )  # fmt: skip
+        return self.graph(batches(self.batch, micro_batches)[0][1])
+
+    def compiled(self, plan: Plan) -> Compiled:
+        """The Programs of a plan."""
+        return Compiled(self.graph, plan, self.batch)
+
+    def state(self) -> dict[str, Tensor]:
+        """Whole tensors of parameters, buffers and constants by graph name."""
+        values = self.captured(next(iter(self.captures), None)).state(self.module)
+        if not self.float64:
+            return values
+        return {name: v.double() if v.is_floating_point() else v for name, v in values.items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Whole-batch tensors of the graph's inputs."""
+        return self.captured(next(iter(self.captures), None)).flatten(self.inputs)
+
+    def step(self, plan: Plan, number: int = 0, seed: int = 0) -> Step:
+        """What a step of a plan is given."""
+        captured = self.captured(next(iter(self.captures), None))
+        rows = batches(self.batch, plan.micro_batches)
+        constants = {name: v for name, v in self.state().items() if name in captured.constants}
+        weights = micro_batch_weights(self.graph, rows, self.tensors(), constants)
+        return Step(self.tensors(), captured.graph.batch_dims, weights, number, seed)
+
+
+@dataclass
+class Reference:
+    """What one engine makes of a step, by names of the module."""
+
+    loss: float
+    outputs: list[list[Tensor]]
+    gradients: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+    weights: dict[str, Tensor]
+
+
+def reference_steps(
+    job: Job, rows: tuple[tuple[int, int], ...], shares: tuple[float, ...], num_steps: int,
+    optimizer: Callable[[list[Tensor]], torch.optim.Optimizer], nudge: bool = False, seed: int = 0,
+) -> list[Reference]:  # fmt: skip
+    """Steps of the plain module on one engine, accumulating over the same micro-batches; ``nudge`` moves every weight
+    by one unit in the last place first, which shows how far rounding alone carries."""
+    module = copy.deepcopy(job.module)
+    if nudge:
+        with torch.no_grad():
+            for p in module.parameters():
+                p.copy_(torch.nextafter(p, torch.full_like(p, float("inf"))))
+    trained = [p for p in module.parameters() if p.requires_grad]
+    opt = optimizer(trained) if job.training else None
+    result = []
+    for number in range(num_steps):
+        module.zero_grad(set_to_none=True)
+        loss, outputs = 0.0, []
+        for m, (low, high) in enumerate(rows):
+            value, leaves = _one(job, module, job.inputs.map(_cut(low, high)), (seed, number, m))
+            outputs.append(leaves)
+            if value is not None:
+                (value * shares[m]).backward()  # type: ignore[no-untyped-call]
+                loss += float(value.detach()) * shares[m]
+        gradients = {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
+        if opt is not None:
+            opt.step()
+        result.append(
+            Reference(
+                loss, outputs, gradients,
+                {n: b.detach().clone() for n, b in module.named_buffers()},
+                {n: p.detach().clone() for n, p in module.named_parameters()},
+            )  # fmt: skip
+        )
+    return result
+
+
+def _cut(low: int, high: int) -> Callable[[Tensor, int | None, int], Tensor]:
+    return lambda t, dim, number: t if dim is None else t.narrow(dim, low, high - low)
+
+
+def _one(
+    job: Job, module: nn.Module, inputs: Inputs, clock: tuple[int, int, int]
+) -> tuple[Tensor | None, list[Tensor]]:
+    """Loss and output tensors of one micro-batch of the plain module."""
+    model = job.model
+    with in_mode(module, job.training), counted_random(*clock), torch.set_grad_enabled(job.training):
+        own_loss = job.training and model.loss is None
+        extra = (inputs.targets or {}) if own_loss else {}
+        output = module(*inputs.args, **inputs.kwargs, **extra)
+        leaves = [t for t in pytree.tree_leaves(output) if isinstance(t, Tensor)]
+        loss: Tensor | None = None
+        if job.training and model.loss is not None:
+            loss = model.loss(output, inputs.targets)
+        elif own_loss:
+            loss = output["loss"] if isinstance(output, dict) else output.loss
+    return loss, [leaf.detach() for leaf in leaves]

@@ -1,0 +1,181 @@
+"""Parallel equals single: a plan's steps held against those of one engine, value by value.
+
+In float64, step 1 is judged strictly: every difference is at most ``STRICT``, outputs and loss relative to their own
+norm, gradients, buffers and weights relative to the norm of all of their kind (a bias before a batch norm has a
+gradient of zero).  Later steps may differ by that or by ``DRIFT_FACTOR`` times what one engine
+differs from itself when its weights start one unit in the last place higher: rounding grows from step to step.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trine.plan.plan import Plan
+from trine.program.compile import batches
+from trine.program.share import Share, shares
+from trine.run.collect import Whole
+from trine.run.job import Job, Reference, reference_steps
+from trine.run.optimizer import OptimizerSpec
+from trine.run.runner import runner
+
+STRICT = 1e-9
+DRIFT_FACTOR = 100.0
+SGD = OptimizerSpec("sgd", lr=0.01, momentum=0.9)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One kind of value in one step: the largest relative difference, where it is, and what was allowed."""
+
+    step: int
+    kind: str
+    value: float
+    where: str
+    limit: float
+
+    @property
+    def equal(self) -> bool:
+        return self.value <= self.limit  # a NaN is not
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a plan on a runtime equals one engine."""
+
+    plan: Plan
+    on: str
+    differences: tuple[Difference, ...]
+    drift: tuple[float, ...]
+    shares: tuple[Share, ...]
+    bytes_sent: tuple[int, ...]
+
+    @property
+    def equal(self) -> bool:
+        return all(difference.equal for difference in self.differences)
+
+    def worst(self) -> Difference:
+        """The difference that is largest beside its limit."""
+        return max(self.differences, key=lambda d: d.value / d.limit if d.value == d.value else float("inf"))
+
+
+@dataclass
+class Expected:
+    """The reference of a way to stream the batch: kept, since many plans share it."""
+
+    steps: list[Reference]
+    drift: tuple[float, ...]
+
+
+def expected(job: Job, plan: Plan, num_steps: int = 3) -> Expected:
+    """One engine's steps over the micro-batches of a plan, and its drift."""
+    rows = batches(job.batch, plan.micro_batches)
+    weights = job.step(plan).weights
+    steps = reference_steps(job, rows, weights, num_steps, SGD)
+    if not job.training:
+        return Expected(steps, (0.0,) * num_steps)
+    nudged = reference_steps(job, rows, weights, num_steps, SGD, nudge=True)
+    drift = tuple(_drift(a, b) for a, b in zip(steps, nudged, strict=True))
+    return Expected(steps, drift)
+
+
+def judge(job: Job, plan: Plan, on: str = "lockstep", num_steps: int = 3, reference: Expected | None = None) -> Verdict:
+    """Run a plan and hold every step against the reference."""
+    if not job.training:
+        num_steps = 1
+    compiled = job.compiled(plan)
+    known = reference or expected(job, plan, num_steps)
+    engines = runner(on, compiled.programs(), job.state(), SGD if job.training else None)
+    differences: list[Difference] = []
+    try:
+        sent: list[int] = []
+        for number in range(num_steps):
+            step = job.step(plan, number)
+            whole = engines.step(step)
+            sent = sent or whole.bytes_sent
+            limit = STRICT if number == 0 else max(STRICT, DRIFT_FACTOR * known.drift[number])
+            differences += compare(job, whole, known.steps[number], step.weights, number, limit)
+    finally:
+        engines.close()
+    placement = next(iter(compiled.flows.values())).placement
+    return Verdict(plan, on, tuple(differences), known.drift, shares(placement), tuple(sent))
+
+
+def compare(
+    job: Job, whole: Whole, want: Reference, weights: Sequence[float], number: int, limit: float
+) -> list[Difference]:
+    """Differences of one step, one for each kind of value."""
+    names = job.captured(next(iter(job.captures))).parameters
+    result = [_results(whole, want, number, limit)]
+    if job.training:
+        loss = whole.loss(weights)
+        value = abs(float(loss) - want.loss) / max(abs(want.loss), 1e-30) if loss is not None else float("nan")
+        result.append(Difference(number, "loss", value, "loss", limit))
+        result.append(_gradients(whole.gradients, want.gradients, names, number, limit))
+    got = {name: whole.state[t] for t, own in names.items() if t in whole.state for name in own}
+    for kind, values in (("buffers", want.buffers), ("weights", want.weights if job.training else {})):
+        total = float(sum(v.double().norm() ** 2 for v in values.values() if v.is_floating_point())) ** 0.5
+        pairs = [(name, got[name], value) for name, value in values.items() if name in got]
+        found = [(name, relative(a, b, total)) for name, a, b in pairs]
+        result.append(_worst(number, kind, found, limit))
+    return result
+
+
+def relative(got: Tensor, want: Tensor, norm: float | None = None) -> float:
+    """Norm of the difference over a norm, by default that of what is wanted; integers must be equal, and shapes that
+    differ are infinitely far apart."""
+    if got.shape != want.shape:
+        return float("inf")
+    if not want.is_floating_point():
+        return 0.0 if torch.equal(got.to(want.dtype), want) else float("inf")
+    finite = torch.isfinite(want)
+    if not torch.equal(torch.where(finite, 0.0, want).nan_to_num(1.0), torch.where(finite, 0.0, got).nan_to_num(1.0)):
+        return float("inf")
+    got, want = torch.where(finite, got, 0.0).double(), torch.where(finite, want, 0.0).double()
+    scale = float(want.norm()) if norm is None else norm
+    return float((got - want).norm()) / max(scale, 1e-30)
+
+
+def _results(whole: Whole, want: Reference, number: int, limit: float) -> Difference:
+    found: list[tuple[str, float]] = []
+    for (target, m), value in whole.results.items():
+        position = int(target)
+        if position < len(want.outputs[m]):
+            found.append((f"output {target}, micro-batch {m}", relative(value, want.outputs[m][position])))
+    return _worst(number, "outputs", found, limit)
+
+
+def _gradients(
+    got: Mapping[str, Tensor], want: Mapping[str, Tensor], names: Mapping[str, tuple[str, ...]], number: int,
+    limit: float,
+) -> Difference:  # fmt: skip
+    """Each gradient by name, relative to the norm of all; one that is missing on either side counts as zero."""
+    total = float(torch.stack([g.double().norm() for g in want.values()]).norm()) if want else 1.0
+    mine = {name: got[tensor] for tensor, own in names.items() if tensor in got for name in own}
+    found = []
+    for name in sorted(set(want) | set(mine)):
+        a, b = mine.get(name), want.get(name)
+        if b is None and any(name in own and not set(own).isdisjoint(want) for own in names.values()):
+            continue  # another name of a tied weight
+        if a is None or b is None:
+            value = float((a if a is not None else b).double().norm())  # type: ignore[union-attr]
+        else:
+            value = float((a.double() - b.double()).norm()) if a.shape == b.shape else float("inf")
+        found.append((name, value / max(total, 1e-30)))
+    return _worst(number, "gradients", found, limit)
+
+
+def _worst(number: int, kind: str, found: Sequence[tuple[str, float]], limit: float) -> Difference:
+    if not found:
+        return Difference(number, kind, 0.0, "none", limit)
+    where, value = max(found, key=lambda pair: pair[1] if pair[1] == pair[1] else float("inf"))
+    return Difference(number, kind, value, where, limit)
+
+
+def _drift(a: Reference, b: Reference) -> float:
+    """How far two runs of one engine are apart, by gradients."""
+    total = torch.stack([g.double().norm() for g in a.gradients.values()]).norm()
+    apart = torch.stack([(g.double() - b.gradients[n].double()).norm() for n, g in a.gradients.items()]).norm()
+    return float(apart / total.clamp(min=1e-30))
+

@@ -1,0 +1,124 @@
+"""Processes: one engine per process on this machine, over ``torch.distributed``; started, watched and ended by us."""
+
+import pickle
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from trine.errors import BadInput
+from trine.program.program import Program
+from trine.run.collect import Whole, together
+from trine.run.engine import Step
+from trine.run.routes import exchanges, groups, routes
+from trine.run.supervisor import Supervisor
+from trine.run.wire import Answer, Board, Job, Setup, pack
+
+OPTIMIZER_IMPORTS = ("torch._dynamo",)  # what the first torch.optim.Optimizer of a process imports, in seconds
+
+
+class Processes:
+    """One process for each engine, alive between steps; use as a context manager or call ``close``.
+
+    optimizer: an ``OptimizerSpec``, or a function of the parameters that can be pickled.
+    timeout_s: how long an engine waits for a message; a step as a whole has no limit.
+    start_method: ``"spawn"``, or ``"forkserver"``, which imports torch once and makes every later start quick.
+    """
+
+    def __init__(
+        self, programs: Sequence[Program], state: Mapping[str, Tensor],
+        optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None, *, backend: str = "gloo",
+        device: str = "cpu", timeout_s: float = 60.0, intra_op_threads: int = 1,
+        start_method: Literal["spawn", "forkserver"] = "spawn",
+    ) -> None:  # fmt: skip
+        if (backend, device) != ("gloo", "cpu"):
+            raise BadInput(
+                f"Processes were asked for with backend {backend} on device {device}.",
+                "They run on gloo and the CPU.", 'Use backend="gloo" and device="cpu".',
+            )  # fmt: skip
+        self.programs, self.bytes_received = tuple(programs), [0] * len(programs)
+        self.folder = tempfile.TemporaryDirectory(prefix="trine-")
+        directory = Path(self.folder.name)
+        self.board = Board(directory)
+        self.supervisor: Supervisor | None = None
+        try:
+            pickled = picklable(optimizer)
+            self._write(directory, state, pickled, timeout_s, intra_op_threads)
+            with_main = b"__main__" in pickled
+            preload = () if optimizer is None else OPTIMIZER_IMPORTS
+            self.supervisor = Supervisor(
+                len(self.programs), self.folder.name, start_method, with_main=with_main, preload=preload
+            )
+            self.supervisor.wait_ready()
+            (directory / "state").unlink()
+        except BaseException:
+            self._end()
+            raise
+
+    def _write(
+        self, directory: Path, state: Mapping[str, Tensor], optimizer: bytes, timeout_s: float, intra_op_threads: int
+    ) -> None:
+        """What the engines read when they start: their own Program, and the state that all of them map."""
+        used = {name for p in self.programs for name in (*p.parameters.values(), *p.stored.values())}
+        torch.save({name: state[name].detach().cpu() for name in sorted(used)}, directory / "state")
+        ways = routes({p.rank: exchanges(p) for p in self.programs}, len(self.programs[0].batches))
+        groups_ = groups(self.programs)
+        for program in self.programs:
+            setup = Setup(
+                program, ways[program.rank], groups_, optimizer, len(self.programs), timeout_s, intra_op_threads
+            )
+            (directory / f"engine{program.rank}").write_bytes(pickle.dumps(setup))
+
+    def step(self, step: Step, *, tensors: bool = True) -> Whole:
+        """Run one step; EngineFailed names the engine that failed first, and all are ended then."""
+        supervisor = self.supervisor
+        if supervisor is None:
+            raise BadInput("These engines were ended.", "Only running ones make a step.", "Start new ones.")
+        try:
+            mapped = self.board.write(step.inputs)
+            job = pack(Job(replace(step, inputs={}, losses={}, results={}), tensors, self.board.path, mapped))
+            for program in self.programs:
+                supervisor.send(program.rank, job)
+            answers: dict[int, Answer] = supervisor.gather()
+        except BaseException:
+            self._end()
+            raise
+        self.bytes_received = [answers[rank].bytes_received for rank in sorted(answers)]
+        return together([answers[rank].report for rank in sorted(answers)])
+
+    def close(self) -> None:
+        """End the engines."""
+        if self.supervisor is not None:
+            self.supervisor.close()
+        self._end()
+
+    def _end(self) -> None:
+        if self.supervisor is not None:
+            self.supervisor.end()
+            self.supervisor = None
+        self.folder.cleanup()
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def picklable(optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None) -> bytes:
+    """The optimizer for other processes; BadInput if it cannot go there."""
+    try:
+        return pickle.dumps(optimizer)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise BadInput(
+            f"The optimizer {optimizer!r} cannot be sent to other processes: {error}.",
+            "What can is an OptimizerSpec, or a function defined at the top of a module.",
+            'For example: optimizer=OptimizerSpec("sgd", lr=0.1), or engines that are threads.',
+        ) from None

@@ -1,0 +1,38 @@
+"""The three ways to run Programs, by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from trine.errors import UnknownName
+from trine.program.program import Program
+from trine.run.collect import Whole
+from trine.run.engine import Step
+from trine.run.lockstep import Lockstep
+from trine.run.processes import Processes
+from trine.run.threads import Threads
+
+Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
+
+
+class Runner(Protocol):
+    """Engines that are ready to step."""
+
+    def step(self, step: Step, *, tensors: bool = True) -> Whole:
+        """One step on all engines; with ``tensors`` everything they hold comes back whole."""
+
+    def close(self) -> None:
+        """End what was started."""
+
+
+RUNNERS: dict[str, Callable[..., Any]] = {"lockstep": Lockstep, "threads": Threads, "processes": Processes}
+
+
+def runner(on: str, programs: Sequence[Program], state: Mapping[str, Tensor], optimizer: Optimizer | None) -> Runner:
+    """Engines for these Programs; the caller closes them."""
+    if on not in RUNNERS:
+        raise UnknownName("runtime", on, RUNNERS)
+    result: Runner = RUNNERS[on](programs, state, optimizer)
+    return result

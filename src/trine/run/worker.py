@@ -1,0 +1,106 @@
+"""What runs in the process of one engine."""
+
+import os
+import pickle
+import shutil
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from datetime import timedelta
+from multiprocessing import connection, parent_process
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from trine.run import memory
+from trine.run.collect import report
+from trine.run.engine import Engine
+from trine.run.gloo import Gloo, PeerLost, make_groups
+from trine.run.wire import END, GO, Answer, Failure, Job, Ready, Setup, mapped, pack, read, unpack
+
+
+def main(rank: int, directory: str, pipe: "connection.Connection[bytes, bytes]") -> None:
+    """Start an engine, run the steps that are asked for, report the first failure and wait for the end."""
+    threading.Thread(target=_watch, args=(directory,), name="watch the parent", daemon=True).start()
+    try:
+        setup = _load(Path(directory) / f"engine{rank}")
+        pipe.send_bytes(pack(None))  # everything is imported
+        if pipe.recv_bytes() != GO:
+            raise EOFError
+        engine, transport = _start(setup, Path(directory))
+        pipe.send_bytes(pack(Ready(memory.limit_bytes(), memory.kills_file())))
+        _serve(engine, transport, pipe)
+        dist.destroy_process_group()
+    except EOFError:
+        pass  # the parent closed the pipe
+    except BaseException as error:  # noqa: BLE001  whatever it is, the parent must hear of it
+        _last_words(pipe, _failure(error))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # nothing is left to do; an interpreter with torch in it takes seconds to take itself apart
+
+
+def _watch(directory: str) -> None:
+    """End with the parent, even if it was killed."""
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    shutil.rmtree(directory, ignore_errors=True)
+    os._exit(1)
+
+
+def _load(path: Path) -> Setup:
+    with path.open("rb") as file:
+        setup: Setup = pickle.load(file)
+    return setup
+
+
+def _start(setup: Setup, directory: Path) -> tuple[Engine, Gloo]:
+    torch.set_num_threads(setup.intra_op_threads)
+    rank = setup.program.rank
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if Path("/sys/class/net/lo").exists() else "lo0")
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(str(directory / "store"), setup.num_engines), rank=rank,
+        world_size=setup.num_engines, timeout=timedelta(seconds=setup.timeout_s),
+    )  # fmt: skip
+    transport = Gloo(rank, setup.route, make_groups(setup.groups))
+    state = torch.load(directory / "state", mmap=True, weights_only=True)  # only the pages of its own tiles are read
+    return Engine(setup.program, state, transport, None, pickle.loads(setup.optimizer)), transport
+
+
+def _serve(engine: Engine, transport: Gloo, pipe: "connection.Connection[bytes, bytes]") -> None:
+    path, board = "", torch.empty(0, dtype=torch.uint8)
+    while (message := pipe.recv_bytes()) != END:
+        job: Job = unpack(message)
+        if job.board != path:
+            path, board = job.board, mapped(job.board, Path(job.board).stat().st_size)
+        job.step.inputs = read(board, job.mapped)
+        run(engine, transport, job)
+        pipe.send_bytes(pack(Answer(report(engine, job.step, tensors=job.tensors), transport.bytes_received)))
+
+
+def run(engine: Engine, transport: Gloo, job: Job) -> None:
+    """One step, with all that was sent taken at its end."""
+    transport.begin()
+    for _ in engine.run(job.step):
+        pass
+    transport.finish()
+
+
+def _failure(error: BaseException) -> Failure:
+    trace, at_s = "".join(traceback.format_exception(error)), time.monotonic()
+    limit = memory.limit_bytes()
+    if memory.is_memory_error(error) and limit is not None:
+        return Failure("memory", trace, at_s, memory.used_bytes() + memory.asked_bytes(error), limit)
+    return Failure("lost" if isinstance(error, PeerLost) else "error", trace, at_s)
+
+
+def _last_words(pipe: "connection.Connection[bytes, bytes]", failure: Failure) -> None:
+    """Tell the parent; keep the connections open until it ends this process, so that peers do not fail in its stead."""
+    with suppress(EOFError, OSError):  # the parent may be gone
+        pipe.send_bytes(pack(failure))
+        while pipe.recv_bytes():
+            pass

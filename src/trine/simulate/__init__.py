@@ -1,0 +1,1 @@
+"""A clock over Programs: the trace, the bytes and the memory of a step that was not run."""

@@ -1,0 +1,83 @@
+"""Samples of what goes over space: convolutions, pools, resampling, with awkward sizes."""
+
+from typing import Any
+
+from tests.laws.draw import Sample, ints, reals, sample
+
+
+def conv(weight: tuple[int, ...], here: tuple[int, ...], bias: bool = True, **args: Any) -> Sample:
+    kind = f"conv{len(weight) - 2}d"
+    kind += ".padding" if isinstance(args.get("padding"), str) else ""
+    given: dict[str, Any] = {"input": ints(*here), "weight": ints(*weight)}
+    return sample(kind, **given, **({"bias": ints(weight[0])} if bias else {}), **args)
+
+
+CONVOLUTIONS = [
+    conv((5, 4, 3, 3), (2, 4, 9, 8), padding=[1, 1], rules=5),
+    conv((5, 4, 7, 7), (2, 4, 13, 12), stride=[2, 2], padding=[3, 3]),
+    conv((5, 4, 1, 1), (2, 4, 9, 8), stride=[2, 2]),
+    conv((4, 3, 4, 2), (2, 3, 9, 10), stride=[3, 1], padding=[2, 1], bias=False),
+    conv((4, 3, 3, 3), (2, 3, 11, 9), padding=[2, 4], dilation=[2, 3]),
+    conv((4, 3, 3, 2), (2, 3, 11, 9), padding=[0, 0], dilation=[2, 5], stride=[2, 3]),
+    conv((4, 3, 4, 3), (2, 3, 7, 8), padding="same"),
+    conv((4, 3, 2, 4), (2, 3, 7, 8), padding="same", dilation=[3, 1]),
+    conv((4, 3, 3, 3), (2, 3, 7, 8), padding="valid"),
+    conv((6, 1, 3, 3), (2, 6, 7, 8), padding=[1, 1], groups=6, rules=4),
+    conv((12, 1, 3, 3), (2, 6, 7, 8), padding=[1, 1], groups=6),
+    conv((6, 2, 3, 3), (2, 4, 7, 8), padding=[1, 1], stride=[2, 2], groups=2),
+    conv((9, 4, 2, 3), (1, 12, 7, 8), padding=[1, 0], groups=3),
+    conv((4, 3, 5, 5), (2, 3, 3, 3), padding=[4, 4]),
+    conv((4, 3, 1, 1), (2, 3, 4, 4), padding=[2, 2]),
+    conv((4, 3, 3, 3), (3, 7, 8), padding=[1, 1]),
+    conv((4, 3, 3), (2, 3, 11), stride=[2], padding=[1]),
+    conv((4, 3, 4), (2, 3, 11), dilation=[2], padding=[3]),
+    conv((4, 3, 3, 2, 3), (2, 3, 5, 6, 5), padding=[1, 1, 0], stride=[1, 2, 1]),
+    sample(
+        "convolution", input=ints(2, 4, 9, 8), weight=ints(5, 4, 3, 3), bias=ints(5), stride=[2, 1], padding=[1, 1],
+        dilation=[1, 1], transposed=False, output_padding=[0, 0], groups=1,
+    ),
+]  # fmt: skip
+
+POOLS = [
+    sample("max_pool2d", self=reals(2, 3, 12, 11), kernel_size=[3, 3], stride=[2, 2], padding=[1, 1], rules=4),
+    sample("max_pool2d", self=reals(2, 3, 12, 11), kernel_size=[2, 2], stride=[2, 2]),
+    sample("max_pool2d", self=reals(2, 3, 12, 11), kernel_size=[3, 2], stride=[2, 3], padding=[1, 0], ceil_mode=True),
+    sample("max_pool2d", self=reals(2, 3, 12, 11), kernel_size=[3, 3], stride=[1, 2], padding=[1, 1], dilation=[2, 1]),
+    sample("max_pool2d", self=reals(3, 9, 9), kernel_size=[3, 3], stride=[4, 4], ceil_mode=True),
+    sample("max_pool2d_with_indices", self=reals(2, 3, 8, 8), kernel_size=[3, 3], rules=2),
+    sample("max_pool2d_with_indices", self=reals(2, 3, 8, 8), kernel_size=[3, 3], stride=[2, 2], rules=4, unused=(1,)),
+    sample("max_pool1d", self=reals(2, 3, 11), kernel_size=[4], stride=[2], padding=[2]),
+    sample("max_pool3d", self=reals(2, 3, 6, 7, 5), kernel_size=[3, 2, 3], stride=[2, 2, 1], padding=[1, 1, 1]),
+    sample("avg_pool2d", self=ints(2, 3, 12, 11), kernel_size=[2, 2], stride=[2, 2], rules=4),
+    sample("avg_pool2d", self=ints(2, 3, 12, 11), kernel_size=[3, 3], stride=[1, 1], padding=[1, 1], exact=False),
+    sample("avg_pool2d", self=ints(2, 3, 12, 11), kernel_size=[3, 4], stride=[2, 3], padding=[1, 2], ceil_mode=True,
+           exact=False),
+    sample("avg_pool2d", self=ints(2, 3, 12, 11), kernel_size=[3, 4], stride=[2, 3], padding=[1, 2], ceil_mode=True,
+           count_include_pad=False, exact=False),
+    sample("avg_pool2d", self=ints(2, 3, 12, 11), kernel_size=[3, 3], stride=[2, 2], padding=[1, 1],
+           divisor_override=5, exact=False),
+    sample("avg_pool1d", self=ints(2, 3, 11), kernel_size=[3], stride=[2], padding=[1], count_include_pad=False,
+           exact=False),
+    sample("avg_pool3d", self=ints(2, 3, 6, 7, 5), kernel_size=[3, 2, 3], stride=[2, 2, 1], padding=[1, 1, 1],
+           exact=False),
+    sample("adaptive_avg_pool2d", self=ints(2, 3, 7, 5), output_size=[1, 1], exact=False, rules=4),
+    sample("adaptive_avg_pool2d", self=ints(2, 3, 7, 7), output_size=[7, 7], rules=4),
+    sample("adaptive_avg_pool2d", self=ints(2, 3, 9, 8), output_size=[4, 6], exact=False, rules=4),
+    sample("adaptive_avg_pool2d", self=ints(2, 3, 3, 2), output_size=[7, 7], exact=False),
+    sample("adaptive_avg_pool2d", self=ints(2, 3, 9, 8), output_size=[1, 8], exact=False, rules=4),
+    sample("adaptive_avg_pool1d", self=ints(2, 3, 9), output_size=[4], exact=False),
+]  # fmt: skip
+
+RESAMPLINGS = [
+    sample("upsample_nearest2d", self=ints(2, 3, 4, 5), output_size=[7, 10], rules=4),
+    sample("upsample_nearest2d.vec", input=ints(2, 3, 4, 5), output_size=None, scale_factors=[2.0, 3.0]),
+    sample("_upsample_nearest_exact1d", self=ints(2, 3, 7), output_size=[5]),
+    sample("upsample_bilinear2d", self=ints(2, 3, 4, 5), output_size=[7, 9], align_corners=False, nan=False,
+           exact=False, rules=4),
+    sample("upsample_bilinear2d", self=ints(2, 3, 4, 5), output_size=[7, 9], align_corners=True, nan=False,
+           exact=False),
+    sample("upsample_bilinear2d.vec", input=ints(2, 3, 9, 5), output_size=[4, 15], align_corners=False,
+           scale_factors=None, nan=False, exact=False),
+    sample("upsample_linear1d", self=ints(2, 3, 7), output_size=[17], align_corners=False, nan=False, exact=False),
+    sample("pixel_shuffle", self=ints(2, 12, 3, 4), upscale_factor=2, rules=4),
+]  # fmt: skip

@@ -1,0 +1,20 @@
+"""No test of this folder may leave a process, a thread of its own or a folder behind."""
+
+import multiprocessing
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Fail if an engine's process or a folder with its files is left."""
+    before = set(Path(tempfile.gettempdir()).glob("trine-*"))
+    yield
+    left = multiprocessing.active_children()
+    for process in left:
+        process.kill()
+    assert not left
+    assert not set(Path(tempfile.gettempdir()).glob("trine-*")) - before
