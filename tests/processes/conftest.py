@@ -7,6 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from trine.run.processes import OPTIMIZER_IMPORTS
+
+
+@pytest.fixture(autouse=True, scope="session")
+def imported_once() -> None:
+    """Whichever test starts the fork server, it imports torch once for all."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["trine.run.worker", *OPTIMIZER_IMPORTS])
+
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:

@@ -42,7 +42,7 @@ class Costs(Protocol):
         """Seconds of a segment, its start included."""
 
     def transfer_s(self, program: Program, peer: int, num_bytes: int) -> Message:
-        """A message from the Program's engine to a peer."""
+        """A message from the Program's engine to a peer; to itself it is a piece that stays."""
 
     def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
         """An all-reduce, from the arrival of its last engine."""
@@ -116,7 +116,7 @@ class MeasuredCosts:
         that of sending and receiving at once, so half of it each.
         """
         time_s = self.profile.table(self.link, "p2p").time_s(num_bytes)
-        if self.link == "threads":
+        if self.link == "threads" or peer == program.rank:
             return Message(self.message.forward_s, latency_s=time_s, receive_s=self.message.backward_s)
         return Message(send_s=time_s / 2, receive_s=time_s / 2)
 
@@ -190,6 +190,8 @@ class AnalyticCosts:
         return forward_s, backward_s
 
     def transfer_s(self, program: Program, peer: int, num_bytes: int) -> Message:
+        if peer == program.rank:
+            return Message()
         link = self.cluster.link(program.rank, peer)
         return Message(wire_s=num_bytes / link.bandwidth_bytes_per_s, latency_s=link.latency_s)
 

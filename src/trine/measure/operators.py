@@ -17,7 +17,15 @@ from torch.autograd.graph import get_gradient_edge
 
 from trine.cost.keys import distinct_keys
 from trine.cost.memory_tables import (
-    COPY_KINDS, LARGE_BYTES, LARGE_TENSORS, MANY_BYTES, MANY_TENSORS, MESSAGE, SEGMENT, SIZES_BYTES, copy_key,
+    COPY_KINDS,
+    LARGE_BYTES,
+    LARGE_TENSORS,
+    MANY_BYTES,
+    MANY_TENSORS,
+    MESSAGE,
+    SEGMENT,
+    SIZES_BYTES,
+    copy_key,
     optimizer_key,
 )  # fmt: skip
 from trine.cost.profile import Profile, Timing
@@ -95,10 +103,11 @@ def _time_key(key: str, concurrency: int, max_s: float) -> Timing:
 def time_segment(concurrency: int) -> Timing:
     """What a segment adds to its operators: a segment of one tiny operator, less what one more of them takes."""
     one, ten = (time_trial(partial(SegmentInstance, n), concurrency, 0.1) for n in (1, 10))
-    forward_s, backward_s = one.forward_s - (ten.forward_s - one.forward_s) / 9, one.backward_s - (ten.backward_s - one.backward_s) / 9
+    forward_s = one.forward_s - (ten.forward_s - one.forward_s) / 9
+    backward_s = one.backward_s - (ten.backward_s - one.backward_s) / 9
     return Timing(
         concurrency=concurrency, forward_s=max(forward_s, 0.0), backward_s=max(backward_s, 0.0), saved_bytes=0
-    )  # fmt: skip
+    )
 
 
 class SegmentInstance:

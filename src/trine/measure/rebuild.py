@@ -92,16 +92,16 @@ class OperatorInstance:
         kept: dict[int, int] = {}
 
         def pack(tensor: Tensor) -> Tensor:
-            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            kept[_place(tensor)] = tensor.untyped_storage().nbytes()
             return tensor
 
         counting = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
         with torch.set_grad_enabled(bool(self.active)), counting if self.active else nullcontext():
             outputs = self.call()
-        resting = {t.untyped_storage().data_ptr() for t in self.leaves} - {t.untyped_storage().data_ptr() for t in self.hot}
-        self.saved_bytes = sum(size for place, size in kept.items() if place not in resting)
+        weights = {_place(t) for t in self.leaves} - {_place(t) for t in self.hot}
+        self.saved_bytes = sum(size for place, size in kept.items() if place not in weights)
         self.gradients = [torch.rand_like(outputs[i]) for i in self.active if outputs[i].requires_grad]
-        self.num_bytes += sum(t.nbytes for t in outputs if isinstance(t, Tensor)) + sum(g.nbytes for g in self.gradients)
+        self.num_bytes += sum(t.nbytes for t in (*outputs, *self.gradients) if isinstance(t, Tensor))
 
     def forward(self) -> None:
         with torch.set_grad_enabled(bool(self.active)):
@@ -122,7 +122,7 @@ def split_word(word: str) -> tuple[str, tuple[int, ...], str]:
 
 
 def index_limit(described: Mapping[str, Any]) -> int:
-    """Integers in the operator's tensors must lie below this: number of classes, of rows, or of indices along ``dim``."""
+    """Integers in the operator's tensors must lie below this: the number of classes, rows, or indices along ``dim``."""
     base, args = described["target"].split(".")[1], described["args"]
     source = args.get(CLASSES.get(base, ""), args.get("weight", args.get("self", args.get("input"))))
     shape = _shape(source)
@@ -132,6 +132,10 @@ def index_limit(described: Mapping[str, Any]) -> int:
         return shape[1] if len(shape) > 1 else shape[0]
     dim = args.get("dim")
     return shape[dim] if isinstance(dim, int) and -len(shape) <= dim < len(shape) else min(shape)
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ of a model: all forward in order, then all backward in reverse order.  So
   between, and neither Python's nor the operator's own code and data are still in a cache (a small operator takes two
   to five times as long as in a loop of its own);
 * what a producer has just written (activations, incoming gradients) is written again after that, not timed either;
-* outputs live until their backward pass, so that their memory is fresh and its pages are faulted in, as in a step.
+* outputs live until their backward pass; their memory is what earlier steps left (see ``measure/allocator.py``).
 
 Cores share memory bandwidth and Python runs one thread at a time: both are in the times, because all threads start
 each pass together.  A call during which the system gave the core to somebody else counts by its thread's CPU time,
@@ -26,6 +26,7 @@ from typing import Protocol
 import torch
 
 from trine.cost.profile import Timing
+from trine.measure.allocator import keep_memory
 
 ROTATE_BYTES = 64 * 2**20
 SWEEP_BYTES = 32 * 2**20
@@ -59,10 +60,9 @@ def time_trial(make: Callable[[], Instance], concurrency: int, max_s: float = 0.
 
     Raises what an instance raises.
     """
+    keep_memory()
     trial = _Trial(make, concurrency, max_s)
-    threads = [
-        threading.Thread(target=trial.work, name=f"trial-{i}", daemon=True) for i in range(concurrency)
-    ]
+    threads = [threading.Thread(target=trial.work, name=f"trial-{i}", daemon=True) for i in range(concurrency)]
     before = torch.get_num_threads()
     try:
         for thread in threads:
@@ -125,6 +125,7 @@ class _Trial:
             self.saved_bytes = first.saved_bytes
         self.planning.wait()
         instances = [first, *(self.make() for _ in range(self.num_instances - 1))]
+        leave_memory(self.num_instances * first.num_bytes)
         ahead: list[float] = []
         back: list[float] = []
         for _ in range(self.num_passes):
@@ -141,6 +142,12 @@ class _Trial:
         with self.lock:
             self.forward_s += ahead
             self.backward_s += back
+
+
+def leave_memory(num_bytes: int) -> None:
+    """Touch and free that much, as earlier steps would have."""
+    blocks = [torch.zeros(2**18) for _ in range(num_bytes // 2**20)]
+    blocks.clear()
 
 
 def _once(instance: Instance) -> tuple[float, float]:

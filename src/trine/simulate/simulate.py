@@ -172,7 +172,7 @@ class _Engine:
         receives: tuple[Piece, ...], tag: Tag, add: bool,
     ) -> Waiting:  # fmt: skip
         """Messages out, messages in, assembly: both directions use it."""
-        tiles, rank = self.program.tiles, self.program.rank
+        tiles = self.program.tiles
         direction: Direction = "forward" if tag[0] == "f" else "backward"
         if transfer.kind == "all_reduce":
             assert source is not None
@@ -183,15 +183,13 @@ class _Engine:
             num_bytes = volume(piece.where) * ITEM_BYTES[tiles[source].dtype]
             if any(len(part) > 1 for part in piece.where):  # a box of several intervals is packed first
                 self.copy("copy", num_bytes, direction)
-            if piece.peer != rank:
-                self.send(piece.peer, tag, num_bytes)
+            self.send(piece.peer, tag, num_bytes)
         if target is None:
             return
         made = tiles[target]
         alone = len(receives) == 1 and volume(receives[0].where) == volume(made.box)
         for number, piece in enumerate(receives):
-            if piece.peer != rank:
-                yield from self.receive(piece.peer, tag)
+            yield from self.receive(piece.peer, tag)
             if not alone:
                 if number == 0 and (add or sum(volume(p.where) for p in receives) != volume(made.box)):
                     self.copy("zero", made.num_bytes, direction)
@@ -203,12 +201,16 @@ class _Engine:
         self.now_s += self.costs.copy_s(self.program, kind, num_bytes, direction)
 
     def send(self, peer: int, tag: Tag, num_bytes: int) -> None:
+        """A message leaves; one's own piece goes through the same code, but over no link."""
         cost: Message = self.costs.transfer_s(self.program, peer, num_bytes)
         self.now_s += cost.send_s
-        self.link_free_s = max(self.link_free_s, self.now_s) + cost.wire_s
-        self.post.boxes[self.program.rank, peer, tag] = Mail(self.link_free_s + cost.latency_s, cost.receive_s)
+        arrival_s = self.now_s
+        if peer != self.program.rank:
+            self.link_free_s = max(self.link_free_s, self.now_s) + cost.wire_s
+            arrival_s = self.link_free_s + cost.latency_s
+            self.sent += num_bytes
+        self.post.boxes[self.program.rank, peer, tag] = Mail(arrival_s, cost.receive_s)
         self.post.changes += 1
-        self.sent += num_bytes
 
     def receive(self, peer: int, tag: Tag) -> Waiting:
         box = (peer, self.program.rank, tag)

@@ -33,9 +33,8 @@ def _events(span: Span, process: int) -> list[dict[str, Any]]:
     name = f"{span.kind} {span.id}" + ("" if span.micro_batch is None else f" micro-batch {span.micro_batch}")
     place = {"ph": "X", "pid": process, "tid": span.engine}
     details = {"bytes": span.bytes, "wait_us": span.wait_s * MICRO}
-    result = [
-        {**place, "name": name, "cat": span.kind, "ts": span.start_s * MICRO, "dur": span.duration_s * MICRO, "args": details}
-    ]  # fmt: skip
+    times = {"ts": span.start_s * MICRO, "dur": span.duration_s * MICRO}
+    result = [{**place, **times, "name": name, "cat": span.kind, "args": details}]
     if span.wait_s > 0:
-        result.append({**place, "name": "wait", "cat": "wait", "ts": span.start_s * MICRO, "dur": span.wait_s * MICRO})
+        result.append({**place, **times, "name": "wait", "cat": "wait", "dur": span.wait_s * MICRO})
     return result

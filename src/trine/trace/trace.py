@@ -81,10 +81,8 @@ class Trace(msgspec.Struct, frozen=True):
         return 1.0 - sum(self.utilisation()) / self.num_engines if self.num_engines else 0.0
 
     def communication_s(self) -> tuple[float, ...]:
-        """Exposed communication of each engine: seconds in which it hands over, copies or waits for what others send."""
-        return tuple(
-            sum(span.duration_s for span in spans if span.kind in COMMUNICATION) for spans in self.by_engine()
-        )
+        """Exposed communication of each engine: seconds in which it hands over, copies or waits for others."""
+        return tuple(sum(span.duration_s for span in spans if span.kind in COMMUNICATION) for spans in self.by_engine())
 
     def waiting_s(self) -> tuple[float, ...]:
         """Seconds in which each engine waited for others inside its instructions."""
