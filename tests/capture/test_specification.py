@@ -85,6 +85,17 @@ def test_transformers_take_nested_settings_a_folder_and_a_length(tmp_path: Path)
     assert clip.module.config.text_config.num_hidden_layers == 1
 
 
+def test_a_model_larger_than_the_memory_is_captured_without_data() -> None:
+    wide = Wishes(seq=8, set=(Set("n_layer", "2"), Set("n_embd", "12288"), Set("n_head", "96")))
+    model = load_model("hf:gpt2", wide, meta=True)
+    graph = capture(model, training=True, with_loss=True).graph
+    assert sum(t.num_elements for t in graph.by_kind("parameter")) > 4_000_000_000
+    image = load_model("torchvision:resnet18", Wishes(size=32), meta=True)
+    real = load_model("torchvision:resnet18", Wishes(size=32))
+    graphs = [capture(m, training=True, with_loss=True).graph for m in (image, real)]
+    assert graphs[0].fingerprint() == graphs[1].fingerprint()
+
+
 def test_files_give_a_module_a_pair_or_everything(file: str) -> None:
     wishes = Wishes(input=(Shape((6,)),), set=(Set("width", "6"),))
     assert load_model(f"{file}:plain", wishes, batch=7).inputs.args[0].shape == (7, 6)

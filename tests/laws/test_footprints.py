@@ -114,13 +114,13 @@ def reads(sample: Sample, case: Case, piece: Piece, position: int, dim: int, ind
     box[dim] = ((index, index + 1),)
     where = places(box)
     drawn = case
-    for attempt in range(40):
+    for attempt in range(60):
         if attempt % 3 == 2:
             drawn = sample.case(random)
         changed = dict(drawn.inputs)
         value = changed[name].clone()
         if value.is_floating_point():
-            scale = random.choice((0, 0.1, 1, 9, 50))
+            scale = random.choice((0.1, 1, 9, 50)) if attempt % 2 else 0
             noise = scale * torch.randn_like(value[where]) if scale else torch.randint_like(value[where], -3, 4)
             value[where] += noise
         elif value.dtype == torch.bool and attempt % 2:

@@ -25,7 +25,7 @@ def python_model(path: Path, name: str, wishes: Wishes) -> Model:
     if not path.is_file():
         raise BadInput(f"There is no file {path}.", "A model is given as file.py:callable.")
     seed = wishes.seed or 0
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), wishes.device():
         torch.manual_seed(seed)
         loaded = _guarded(path, lambda: _load(path))
         function = getattr(loaded, name, None)

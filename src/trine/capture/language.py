@@ -42,7 +42,7 @@ def transformers_model(name: str, wishes: Wishes) -> Model:
     inputs, targets = _examples(config, task, wishes, dtype)
     build = getattr(transformers, dict(TASKS)[task]).from_config
     seed = wishes.seed or 0
-    module = seeded(build, seed, f"hf:{kind}", config).to(dtype)
+    module = seeded(build, wishes, f"hf:{kind}", config).to(dtype)
     if task == "CAUSAL_LM" and getattr(module, "loss_type", "") is None:
         module.loss_type = "ForCausalLM"  # the library's own choice, without its warning
     return make_model(module, inputs, targets, name=f"hf:{kind}", seed=seed, weights=f"random, seed {seed}")

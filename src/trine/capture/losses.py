@@ -1,6 +1,7 @@
 """The loss that goes with a model that brings none: cross-entropy on logits, mean square between equal shapes."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -45,8 +46,10 @@ def assumed_loss(output: Any, targets: Tensor) -> Tensor:
 
 def assumed_targets(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> Tensor:
     """Random targets for the assumed loss; shapes come from a run without data."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fake = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
+    is_meta = any(parameter.is_meta for parameter in module.parameters())
+    mode: Any = nullcontext() if is_meta else FakeTensorMode(allow_non_fake_inputs=True)
+    change = (lambda t: t.to("meta")) if is_meta else mode.from_tensor
+    fake = pytree.tree_map_only(torch.Tensor, change, (args, kwargs))
     with in_mode(module, False), mode, torch.no_grad():
         main, _ = parts(module(*fake[0], **fake[1]))
     shape = tuple(main.shape)

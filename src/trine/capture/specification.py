@@ -25,11 +25,14 @@ FORMS: dict[str, Callable[[str, Wishes], Model]] = {
 SHAPES = "torchvision:NAME, timm:NAME, hf:MODEL_TYPE, a local folder or config.json, file.py:callable or model.pt2"
 
 
-def load_model(spec: str, options: Options | None = None, batch: int | None = None) -> Model:
-    """The model that a specification names, with a batch of 2 unless said."""
-    wishes = Wishes.of(options, batch) if options is not None else Wishes(batch=batch or 2)
+def load_model(spec: str, options: Options | None = None, batch: int | None = None, *, meta: bool = False) -> Model:
+    """The model that a specification names, with a batch of 2 unless said.
+
+    ``meta``: its weights have no data, so a model of any size can be captured and planned, but not run.
+    """
+    wishes = Wishes.of(options or Wishes(), batch, meta)
     model = _built(spec, wishes)
-    if wishes.load is None:
+    if wishes.load is None or meta:
         return model
     load_weights(model.module, wishes.load)
     return replace(model, weights=f"from {wishes.load.name}")

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,13 +61,14 @@ class Wishes:
     dtype: str | None = None
     seed: int | None = None
     batch: int = 2
+    meta: bool = False
 
     @staticmethod
-    def of(options: Options, batch: int | None) -> "Wishes":
-        """From options, and the global batch if one is asked for."""
+    def of(options: Options, batch: int | None, meta: bool) -> "Wishes":
+        """From options, and the global batch if one is asked for; ``meta``: weights without data."""
         return Wishes(
             tuple(options.set), options.load, options.size, options.seq, tuple(options.input), options.dtype,
-            options.seed, batch or 2,
+            options.seed, batch or 2, meta,
         )  # fmt: skip
 
     @property
@@ -88,6 +90,10 @@ class Wishes:
                 raise BadInput(
                     f"--{name} was given for {model}, which cannot honour it.", reason, f"Leave --{name} out."
                 )
+
+    def device(self) -> AbstractContextManager[Any]:
+        """Within it, new tensors have no data if that was asked for."""
+        return torch.device("meta") if self.meta else nullcontext()
 
     def torch_dtype(self) -> torch.dtype | None:
         """The type of the weights, if asked for."""

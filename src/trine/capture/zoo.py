@@ -34,15 +34,15 @@ def zoo_package(name: str) -> Any:
         ) from error
 
 
-def seeded(build: Any, seed: int, what: str, *args: Any, **kwargs: Any) -> nn.Module:
-    """What a constructor builds from this seed; the global random state is as before."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+def seeded(build: Any, wishes: Wishes, what: str, *args: Any, **kwargs: Any) -> nn.Module:
+    """What a constructor builds from the seed; the global random state is as before."""
+    with torch.random.fork_rng(devices=[]), wishes.device():
+        torch.manual_seed(wishes.seed or 0)
         try:
             module: nn.Module = build(*args, **kwargs)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError, AssertionError) as error:
             raise BadInput(
-                f"{what} could not be built: {str(error).strip().splitlines()[0]}.",
+                f"{what} could not be built: {(str(error).strip() or type(error).__name__).splitlines()[0]}.",
                 f"It was given {kwargs}." if kwargs else "",
                 "Change --set or --size.",
             ) from error
@@ -68,7 +68,7 @@ def torchvision_model(name: str, wishes: Wishes) -> Model:
     argument = next((a for prefix, a in SIZE_ARGUMENT.items() if name.startswith(prefix)), None)
     if argument and wishes.size:
         settings.setdefault(argument, wishes.size if argument == "image_size" else (wishes.size,) * 2)
-    module = seeded(zoo.get_model, wishes.seed or 0, f"torchvision:{name}", name, weights=None, **settings)
+    module = seeded(zoo.get_model, wishes, f"torchvision:{name}", name, weights=None, **settings)
     if "detection" in kind or "optical_flow" in kind:
         raise BadInput(
             f"torchvision:{name} takes lists of images with boxes, or pairs of images, and its shapes depend on data.",
@@ -94,7 +94,7 @@ def timm_model(name: str, wishes: Wishes) -> Model:
         shape = (shape[0], wishes.size, wishes.size)
         if fixed:
             settings.setdefault("img_size", wishes.size)
-    module = seeded(build, wishes.seed or 0, f"timm:{name}", name, pretrained=False, **settings)
+    module = seeded(build, wishes, f"timm:{name}", name, pretrained=False, **settings)
     return image_model(f"timm:{name}", module, shape, wishes)
 
 

@@ -5,8 +5,10 @@ Program too) is timed alone, with as many threads doing the same at once as the 
 timed before at that concurrency is not timed again.
 """
 
+import statistics
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -32,7 +34,7 @@ from trine.cost.profile import Profile, Timing
 from trine.lower.clock import RandomClock, set_clock
 from trine.lower.tiles import put, take
 from trine.measure.rebuild import operator_instance
-from trine.measure.trial import time_trial
+from trine.measure.trial import SWEEP_BYTES, time_trial
 from trine.program.program import Program
 
 Progress = Callable[[str, float], None]
@@ -52,7 +54,7 @@ def measure_operators(
     """
     concurrency, end = len(programs), time.perf_counter() + budget_s
     jobs: dict[str, Callable[[], Timing]] = {
-        SEGMENT: partial(time_segment, concurrency), MESSAGE: partial(time_trial, MessageInstance, concurrency, 0.1),
+        SEGMENT: partial(time_segment, concurrency), MESSAGE: partial(time_message, concurrency),
     }  # fmt: skip
     for kind in COPY_KINDS:
         for size in SIZES_BYTES:
@@ -138,35 +140,81 @@ class SegmentInstance:
         torch.autograd.grad([self.edge], [self.leaf], [self.gradient], allow_unused=True)
 
 
-class MessageInstance:
-    """A small tensor put into a queue, and taken out again by whoever waits for it under its tag."""
+def time_message(concurrency: int, max_s: float = 0.5) -> Timing:
+    """A message's part of an exchange in which every engine sends a small piece to the next one, gets one from the
+    engine before it and assembles both: putting (forward) and getting (backward), with half of the rest each.  What is
+    waited, and the copies themselves, are left out.
+    """
+    ring = Ring(concurrency, max_s)
+    threads = [threading.Thread(target=ring.work, args=(i,), name=f"ring-{i}", daemon=True) for i in range(concurrency)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if ring.errors:
+        raise ring.errors[0]
+    copy_s = time_trial(partial(CopyInstance, "copy", Ring.NUM_BYTES), concurrency, 0.1).forward_s
+    put_s, get_s = statistics.median(ring.put_s), max(statistics.median(ring.get_s) - 2 * copy_s, 0.0)
+    return Timing(concurrency=concurrency, forward_s=put_s / 2, backward_s=get_s / 2, saved_bytes=0)
 
-    def __init__(self) -> None:
-        self.num_bytes, self.saved_bytes = 4096, 0
-        self.tensor = torch.ones(1024)
-        self.queue: SimpleQueue[tuple[tuple[str, int, int], Tensor]] = SimpleQueue()
-        self.early: dict[tuple[str, int, int], Tensor] = {}
 
-    def touch(self) -> None:
-        self.tensor.mul_(1.0)
+class Ring:
+    """Threads that exchange small pieces round after round; between two rounds each goes through other memory."""
 
-    def forward(self) -> None:
-        self.queue.put((("f", 0, 0), take(self.tensor, (((0, 1024),),))))
+    NUM_BYTES = 4096
+    ROUNDS = 24
 
-    def touch_gradient(self) -> None:
-        pass
+    def __init__(self, num_threads: int, max_s: float) -> None:
+        self.queues: list[SimpleQueue[tuple[tuple[str, int, int], Tensor]]] = [
+            SimpleQueue() for _ in range(num_threads)
+        ]
+        self.put_s: list[float] = []
+        self.get_s: list[float] = []
+        self.errors: list[BaseException] = []
+        self.end_s = time.perf_counter() + max_s
 
-    def backward(self) -> None:
-        for _ in self.get(("f", 0, 0), torch.empty((1024,), dtype=torch.float32)):
-            pass
+    def work(self, rank: int) -> None:
+        try:
+            torch.set_num_threads(1)
+            self.run(rank)
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread, which raises it
+            self.errors.append(error)
 
-    def get(self, wanted: tuple[str, int, int], like: Tensor) -> Iterator[None]:
-        """A generator, as transports are."""
-        while wanted not in self.early:
-            tag, tensor = self.queue.get()
-            self.early[tag] = tensor
-        assert self.early.pop(wanted).shape == like.shape
-        yield from ()
+    def run(self, rank: int) -> None:
+        sweep, count = torch.ones(SWEEP_BYTES // 4), self.NUM_BYTES // 4
+        early: dict[tuple[str, int, int], Tensor] = {}
+        target = self.queues[(rank + 1) % len(self.queues)]
+        for number in range(self.ROUNDS):
+            own = torch.ones(count)
+            sweep.mul_(1.0)
+            tag = ("f", number, 0)
+            start_s = time.perf_counter()
+            parts = [take(own, (((0, count),),)) for _ in range(2)]
+            target.put((tag, parts[0]))
+            sent_s = time.perf_counter()
+            like = torch.empty((count,), dtype=torch.float32)
+            asked_s = time.perf_counter()
+            self.get(self.queues[rank], tag, early)
+            got_s = time.perf_counter()
+            other = early.pop(tag)
+            assert other.shape == like.shape
+            result = torch.empty((2 * count,), dtype=torch.float32)
+            put(result, (((0, count),),), parts[1], add=False)
+            like = torch.empty((count,), dtype=torch.float32)
+            put(result, (((count, 2 * count),),), other, add=False)
+            end_s = time.perf_counter()
+            self.put_s.append(sent_s - start_s)
+            self.get_s.append(asked_s - sent_s + end_s - got_s)
+
+    def get(
+        self,
+        queue: "SimpleQueue[tuple[tuple[str, int, int], Tensor]]",
+        tag: tuple[str, int, int],
+        early: dict[tuple[str, int, int], Tensor],
+    ) -> None:
+        while tag not in early:
+            came, tensor = queue.get(timeout=60.0)
+            early[came] = tensor
 
 
 def _time_copy(kind: str, num_bytes: int, concurrency: int, max_s: float) -> Timing:

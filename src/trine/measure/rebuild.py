@@ -130,6 +130,8 @@ def index_limit(described: Mapping[str, Any]) -> int:
         return 2
     if base in CLASSES:
         return shape[1] if len(shape) > 1 else shape[0]
+    if base.startswith("embedding"):
+        return shape[0]
     dim = args.get("dim")
     return shape[dim] if isinstance(dim, int) and -len(shape) <= dim < len(shape) else min(shape)
 

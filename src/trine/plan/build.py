@@ -6,6 +6,7 @@ from trine.errors import BadInput, CannotCut, PlanMismatch, UnknownName
 from trine.graph.graph import Graph
 from trine.graph.part import full
 from trine.operators.family import family_of
+from trine.plan.anchors import head_rules
 from trine.plan.plan import CUTS, FEATURES, Axis, Plan, Schedule
 
 IMAGE_CUTS = ("height", "width", "depth")
@@ -31,10 +32,10 @@ def cut_sizes(graph: Graph) -> dict[str, int]:
             result.setdefault("sequence", shape[1])
     for op in graph.operators:
         for rule in family_of(op).rules(op, graph.tensors):
-            if rule.kind == "head":
-                result["heads"] = max(result.get("heads", 0), rule.length)
             if rule.kind == "feature":
                 result["channel"] = max(result.get("channel", 0), rule.length)
+    for rule in head_rules(graph).values():
+        result["heads"] = max(result.get("heads", 0), rule.length)
     if "sequence" in result and "height" in result:
         del result["sequence"]
     return result
@@ -73,7 +74,7 @@ def build(
         )
     plan = Plan(
         graph.name, graph.fingerprint(), {name: graph.tensors[name].shape for name in graph.inputs},
-        tuple(reversed(axes)), balanced(graph, stages), micro_batches, schedule,
+        batch or 0, tuple(reversed(axes)), balanced(graph, stages), micro_batches, schedule,
         "local" if batch_norm == "local" else "synced",
     )  # fmt: skip
     check(plan, graph, batch)
@@ -83,7 +84,7 @@ def build(
 def default_cuts(graph: Graph, count: int) -> list[str]:
     """The dimensions that are cut if nobody says which: height and width of images, else heads."""
     sizes = cut_sizes(graph)
-    order = [cut for cut in ("height", "width", "heads", "channel", "sequence", "length") if cut in sizes]
+    order: list[str] = [cut for cut in ("height", "width", "heads", "channel", "sequence", "length") if cut in sizes]
     return order[:count]
 
 

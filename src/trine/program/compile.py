@@ -6,14 +6,14 @@ different numbers and share parameters by name.
 
 from collections.abc import Callable, Sequence
 
-from trine.graph.graph import Graph, Operator, substitute
-from trine.graph.part import Box, intersect, shape_of, size, span, volume, within
+from trine.graph.graph import Graph, Operator, Tensor
+from trine.graph.part import Box, volume, within
 from trine.operators.family import Local, Rule, family_of
-from trine.plan.layout import PARTIAL, WHOLE, Layout, box
+from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, box
 from trine.plan.plan import Plan
 from trine.program.flow import Flow, Move, Slice, Slot, Work, resting
 from trine.program.moves import pieces
-from trine.program.place import place
+from trine.program.place import Placed, place
 from trine.program.program import Combine, Instruction, Piece, Program, Segment, Tile, Transfer
 from trine.program.schedule import order
 
@@ -175,7 +175,7 @@ class _Engine:
             box(layout, flow.tensors[n].shape, self.coords) if n is not None else ()
             for n, layout in zip(placed.op.outputs, placed.layouts, strict=True)
         )
-        return list(family_of(op).local(Local(op, tensors, in_boxes, out_boxes, self.dropped(placed.rules))))
+        return list(family_of(op).local(Local(op, tensors, in_boxes, out_boxes, self.dropped(placed))))
 
     def nothing(self, rules: Sequence[Rule | None], in_boxes: Sequence[Box]) -> bool:
         """Whether a sum over a cut range has no index here."""
@@ -184,14 +184,18 @@ class _Engine:
             for rule in rules
         )
 
-    def dropped(self, rules: Sequence[Rule | None]) -> frozenset[int]:
-        """Inputs that belong to the first coordinate of a reducing axis, where this is not it."""
-        return frozenset(
-            position
-            for rule, coord in zip(rules, self.coords, strict=True)
-            if rule is not None and rule.reduce and coord > 0
-            for position in rule.first_only
-        )
+    def dropped(self, placed: Placed) -> frozenset[int]:
+        """Inputs that belong to one coordinate of a reducing axis (a bias), where this is not it: the first that has
+        any index of the sum."""
+        result: set[int] = set()
+        for number, (rule, coord) in enumerate(zip(placed.rules, self.coords, strict=True)):
+            if rule is None or not rule.reduce or not rule.first_only:
+                continue
+            states = [placed.needs[cut.position][number] for cut in rule.inputs]
+            parts = [state.parts for state in states if isinstance(state, Split)]
+            if coord != next((c for c in range(self.plan.axes[number].size) if all(p[c] for p in parts)), 0):
+                result.update(rule.first_only)
+        return frozenset(result)
 
     def transfer(self, flow: Flow, move: Move, source: Slot, target: Slot) -> Transfer:
         shape = flow.tensors[source.tensor].shape
@@ -280,7 +284,7 @@ class _Engine:
 
 def renamed(
     op: Operator, inputs: Sequence[int], outputs: tuple[str | None, ...], flow: Flow
-) -> tuple[Operator, dict[str, object]]:
+) -> tuple[Operator, dict[str, Tensor]]:
     """The operator over tile names, one name for each position even where one tensor is read in two layouts."""
     count = 0
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from trine.graph.graph import Graph, Operator, Tensor
 from trine.graph.part import Part, even
-from trine.operators.family import Rule, complete, family_of
+from trine.operators.family import Rule, family_of
 from trine.operators.sequential import LOCAL, REWRITES
 from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, State
 from trine.plan.plan import FEATURES, Axis, Plan
-from trine.program.anchors import feature_parts
+from trine.plan.anchors import feature_parts
 
 INPUT_DIMS = {"height": -2, "width": -1, "depth": -3}  # of image-like inputs (N, C, …)
 
@@ -63,7 +63,8 @@ def stages_of(graph: Graph, plan: Plan) -> dict[str, tuple[int, ...]]:
             free.add(op.name)
         else:
             trained.update(name for name in op.outputs if name is not None)
-    consumers, result = graph.consumers(), {op.name: (stage_of[op.name],) for op in graph.operators}
+    consumers, result = graph.consumers(), dict[str, tuple[int, ...]]()
+    result.update({op.name: (stage_of[op.name],) for op in graph.operators})
     for op in reversed(graph.operators):
         if op.name in free:
             readers = [c for name in op.outputs if name is not None for c in consumers[name]]
@@ -220,8 +221,8 @@ class _Placer:
                     continue
                 if rule.kind == "feature":  # its other input is a weight: following it makes no sense
                     continue
-                parts = complete([cut.relation.follow(part) for part in state.parts], rule.length)
-                if legal(rule, parts):
+                parts = rule.follow(cut, state.parts)
+                if parts is not None and legal(rule, parts):
                     return rule, parts
         if axis.cut in FEATURES and all(state == WHOLE for state in states):
             return self.start(op, number, rules)

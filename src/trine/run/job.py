@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +13,7 @@ from trine.capture.export import Captured, capture
 from trine.capture.inputs import Inputs
 from trine.capture.mode import in_mode
 from trine.capture.model import Model
-from trine.capture.precision import to_float64
+from trine.capture.precision import Widened, to_float64
 from trine.capture.reference import counted_random
 from trine.errors import BadInput
 from trine.graph.graph import Graph
@@ -157,7 +158,8 @@ def _one(
 ) -> tuple[Tensor | None, list[Tensor]]:
     """Loss and output tensors of one micro-batch of the plain module."""
     model = job.model
-    with in_mode(module, job.training), counted_random(*clock), torch.set_grad_enabled(job.training):
+    wide = Widened() if job.float64 else nullcontext()
+    with in_mode(module, job.training), counted_random(*clock), wide, torch.set_grad_enabled(job.training):
         own_loss = job.training and model.loss is None
         extra = (inputs.targets or {}) if own_loss else {}
         output = module(*inputs.args, **inputs.kwargs, **extra)

@@ -1,0 +1,121 @@
+"""`trine verify`: is the parallel run equal to the run on one engine?"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from rich.console import Console
+
+from trine.capture.model import Loss, Model, OptimizerFactory, make_model
+from trine.errors import BadInput
+from trine.plan.plan import Plan
+from trine.report.wish import header, is_by_hand, plan_by_hand, plan_from_file, usual_plans, wish
+from trine.run.job import Job
+from trine.run.judge import Expected, Verdict, expected, judge
+
+if TYPE_CHECKING:
+    from trine.cli.options import Options
+
+Listener = Callable[[Verdict], None]
+
+
+def verify(
+    module: Any, plan: Plan | None = None, *, inputs: Any = None, targets: Any = None, loss: Loss | None = None,
+    optimizer: OptimizerFactory | None = None, batch_dims: dict[str, int | None] | None = None,
+    training: bool = True, on: Sequence[str] = ("lockstep",), listener: Listener | None = None,
+) -> list[Verdict]:  # fmt: skip
+    """Hold plans against one engine, in float64.
+
+    ``module`` is an ``nn.Module`` with example ``inputs`` (and ``targets``, ``loss`` for training), or a Model.
+    Without a plan the usual ones on two engines are tried.  One verdict for each plan and runtime.
+    """
+    model = module if isinstance(module, Model) else make_model(module, inputs, targets, loss, optimizer, batch_dims)
+    job = Job(model, training, float64=True)
+    return verdicts(job, [plan] if plan is not None else usual_plans(job), on, listener)
+
+
+def verdicts(job: Job, plans: Sequence[Plan], on: Sequence[str], listener: Listener | None = None) -> list[Verdict]:
+    """Judge plans on runtimes; plans that stream the batch alike share a reference."""
+    references: dict[int, Expected] = {}
+    result = []
+    for plan in plans:
+        if plan.batch_norm == "local":
+            raise BadInput(
+                "The plan has local batch norm, which is not equal to one engine by its nature.",
+                "verify judges plans that promise equality.", "Leave --batch-norm local out.",
+            )  # fmt: skip
+        if plan.micro_batches not in references:
+            references[plan.micro_batches] = expected(job, plan)
+        for runtime in on:
+            verdict = judge(job, plan, runtime, reference=references[plan.micro_batches])
+            result.append(verdict)
+            if listener is not None:
+                listener(verdict)
+    return result
+
+
+def run(options: "Options") -> int:
+    """The verb.  0: all equal; 1: something differs."""
+    asked = wish(options, default_batch=4)
+    console = Console(stderr=False, quiet=False, highlight=False)
+    scenarios = options.scenario.scenario or ("training",)
+    start, result = time.monotonic(), list[Verdict]()
+    console.print(header(asked.model, options.model))
+    for training in sorted({name == "training" for name in scenarios}, reverse=True):
+        job = Job(asked.model, training, float64=True)
+        if asked.plan is not None:
+            plans = [plan_from_file(asked.plan, job, str(options.plan.file))]
+        elif is_by_hand(options.plan):
+            plans = [plan_by_hand(options.plan, job)]
+        else:
+            plans = usual_plans(job, options.engines.engines or 2)
+        console.print(f"float64, {'three training steps' if training else 'inference'}, batch {job.batch}")
+        on = options.how.on or ("lockstep",)
+        result += verdicts(job, plans, on, lambda verdict: show(console, verdict, options.output.verbose))
+    equal = all(verdict.equal for verdict in result)
+    took = time.monotonic() - start
+    console.print(f"{'Equal' if equal else 'NOT equal'}: {len(result)} runs against one engine in {took:.0f} s.")
+    if options.output.json is not None:
+        write_json(options.output.json, result)
+    return 0 if equal else 1
+
+
+def show(console: Console, verdict: Verdict, verbose: bool) -> None:
+    """A verdict in two lines, all differences if asked for or if it is no."""
+    worst = verdict.worst()
+    word = "equal" if verdict.equal else "DIFFERS"
+    console.print(f"  {word}  {verdict.plan.describe()}  on {verdict.on}", soft_wrap=True)
+    console.print(
+        f"         worst: {worst.kind} of step {worst.step + 1}, {worst.value:.1e} at {worst.where}"
+        f" (limit {worst.limit:.1e})",
+        soft_wrap=True,
+    )
+    for share in verdict.shares:
+        console.print(
+            f"         {share.axis}: {share.of_having:.1%} of the FLOPs that have {share.cut} ran tiled", soft_wrap=True
+        )
+        if verbose and share.whole:
+            names = ", ".join(name for name, _ in share.whole[:8])
+            console.print(f"         whole: {names}", soft_wrap=True)
+    if verbose or not verdict.equal:
+        for d in verdict.differences:
+            mark = "" if d.equal else "  <-- differs"
+            console.print(
+                f"           step {d.step + 1} {d.kind}: {d.value:.1e} at {d.where}, limit {d.limit:.1e}{mark}",
+                soft_wrap=True,
+            )
+
+
+def write_json(path: Path, result: Sequence[Verdict]) -> None:
+    """All verdicts as JSON."""
+    rows = [
+        {
+            "plan": msgspec.to_builtins(v.plan), "on": v.on, "equal": v.equal, "drift": v.drift,
+            "bytes_sent": v.bytes_sent, "differences": msgspec.to_builtins(v.differences),
+            "shares": msgspec.to_builtins(v.shares),
+        }
+        for v in result
+    ]  # fmt: skip
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(rows)))

@@ -1,0 +1,99 @@
+"""From the options of the command line to a model, a job and plans."""
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trine.capture.model import Model
+from trine.capture.specification import load_model
+from trine.errors import BadInput, PlanMismatch
+from trine.plan.build import build, check, cut_sizes
+from trine.plan.file import read_plan
+from trine.plan.plan import Plan
+from trine.run.job import Job
+
+if TYPE_CHECKING:
+    from trine.cli.options import ModelOptions, Options, PlanOptions
+
+LATER = {
+    "zero": "weights are not kept cut over the data axis yet",
+    "recompute": "activations are not recomputed yet",
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person asked for: a model, and a plan where one is given by a file."""
+
+    model: Model
+    plan: Plan | None
+
+
+def wish(options: "Options", default_batch: int) -> Wish:
+    """The model of the command line, or of the plan file if MODEL is left out."""
+    plan = read_plan(options.plan.file) if options.plan.file is not None else None
+    spec = options.model.spec or (plan.model if plan is not None else None)
+    assert spec is not None, "the command line asks for a model or a plan"
+    batch = options.scenario.batch or (plan.batch if plan is not None else None) or default_batch
+    return Wish(load_model(spec, options.model, batch), plan)
+
+
+def refuse_later(options: "PlanOptions") -> None:
+    """Raise BadInput for a wish that this version cannot honour."""
+    for name, why in LATER.items():
+        if getattr(options, name):
+            raise BadInput(f"--{name} was given, but {why}.", "", f"Leave --{name} out.")
+    if options.halo == "recompute":
+        raise BadInput("--halo recompute was given.", "Only exchange is possible yet.", "Leave --halo out.")
+    if options.schedule not in (None, "gpipe", "1f1b"):
+        raise BadInput(f"--schedule {options.schedule} was given.", "Possible: gpipe, 1f1b.", "Choose one of these.")
+
+
+def is_by_hand(options: "PlanOptions") -> bool:
+    """Whether degrees of a plan were given."""
+    return any((options.data, options.stages, options.tensor, options.micro_batches))
+
+
+def plan_by_hand(options: "PlanOptions", job: Job) -> Plan:
+    """The plan that the degrees on the command line describe."""
+    refuse_later(options)
+    micro_batches = options.micro_batches or 1
+    return build(
+        job.graph_for(micro_batches), data=options.data or 1, stages=options.stages or 1, tensor=options.tensor or (),
+        cuts=options.cut, shares=options.shares or (), micro_batches=micro_batches,
+        schedule="gpipe" if options.schedule == "gpipe" else "1f1b", batch_norm=options.batch_norm or "synced",
+        batch=job.batch,
+    )  # fmt: skip
+
+
+def plan_from_file(plan: Plan, job: Job, name: str) -> Plan:
+    """A plan that was read, held against the model that it is used for."""
+    if plan.batch and plan.batch != job.batch:
+        raise PlanMismatch(plan=name, changed=[f"the batch was {plan.batch}, is {job.batch}"])
+    check(plan, job.graph_for(plan.micro_batches), job.batch)
+    return plan
+
+
+def usual_plans(job: Job, engines: int = 2) -> list[Plan]:
+    """Plans that show each kind of parallelism on a few engines, as far as the model allows."""
+    sizes = cut_sizes(job.graph())
+    batch = sizes.get("batch", 1)
+    plans = []
+    if batch >= engines:
+        plans.append(build(job.graph(), data=engines, batch=job.batch))
+    for cut in ("height", "sequence", "heads", "channel"):
+        if sizes.get(cut, 0) >= engines and not (cut == "channel" and "heads" in sizes):
+            plans.append(build(job.graph(), tensor=(engines,), cuts=(cut,), batch=job.batch))
+    if job.training:
+        m = min(4, batch)
+        plans.append(build(job.graph_for(m), stages=engines, micro_batches=m, batch=job.batch))
+    else:
+        plans.append(build(job.graph(), stages=engines, batch=job.batch))
+    return plans
+
+
+def header(model: Model, options: "ModelOptions") -> str:
+    """One line on what is run: the model, its shapes, its weights."""
+    shapes = [f"{name} {'×'.join(map(str, t.shape))}" for name, t in model.inputs.groups(False) if hasattr(t, "shape")]
+    sets = " ".join(f"--set {s.key}={shlex.quote(s.value)}" for s in options.set)
+    return f"{model.name} {sets}".strip() + f" · {', '.join(shapes)} · weights {model.weights}"
