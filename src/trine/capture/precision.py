@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from trine.graph.graph import Graph, Operator, Tensor
 
 _NARROW = ("float32", "float16", "bfloat16")
@@ -32,13 +29,3 @@ def _wide(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_wide(item) for item in value]
     return value
-
-
-class Widened(TorchDispatchMode):
-    """Within it a plain module in float64 stays there: its own casts to narrower floating types become float64."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if kwargs.get("dtype") in (torch.float32, torch.float16, torch.bfloat16):
-            kwargs["dtype"] = torch.float64
-        return func(*args, **kwargs)

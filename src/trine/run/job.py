@@ -13,8 +13,8 @@ from trine.capture.export import Captured, capture
 from trine.capture.inputs import Inputs
 from trine.capture.mode import in_mode
 from trine.capture.model import Model
-from trine.capture.precision import Widened, to_float64
-from trine.capture.reference import counted_random
+from trine.capture.precision import to_float64
+from trine.capture.reference import counted_random, in_float64
 from trine.errors import BadInput
 from trine.graph.graph import Graph
 from trine.plan.plan import Plan
@@ -158,7 +158,7 @@ def _one(
 ) -> tuple[Tensor | None, list[Tensor]]:
     """Loss and output tensors of one micro-batch of the plain module."""
     model = job.model
-    wide = Widened() if job.float64 else nullcontext()
+    wide = in_float64() if job.float64 else nullcontext()
     with in_mode(module, job.training), counted_random(*clock), wide, torch.set_grad_enabled(job.training):
         own_loss = job.training and model.loss is None
         extra = (inputs.targets or {}) if own_loss else {}
