@@ -45,27 +45,29 @@ OPERATOR_S = 0.25
 
 def measure_operators(
     programs: Sequence[Program], profile: Profile, *, budget_s: float = 120.0, operator_s: float = OPERATOR_S,
-    optimizer: OptimizerFactory | None = None, progress: Progress | None = None,
+    optimizer: OptimizerFactory | None = None, progress: Progress | None = None, intra_op_threads: int = 1,
 ) -> Profile:  # fmt: skip
     """The profile with every operator of these Programs at their number of engines.
 
     When ``budget_s`` seconds are over the rest stays unmeasured and is predicted by rates.  An operator that cannot be
-    run alone stays unmeasured too.
+    run alone stays unmeasured too.  A profile holds
+    for one number of intra-op threads: give one of its own where each operator uses several.
     """
     concurrency, end = len(programs), time.perf_counter() + budget_s
+    trial = partial(time_trial, concurrency=concurrency, max_s=operator_s, intra_op_threads=intra_op_threads)
     jobs: dict[str, Callable[[], Timing]] = {
         SEGMENT: partial(time_segment, concurrency), MESSAGE: partial(time_message, concurrency),
     }  # fmt: skip
     for kind in COPY_KINDS:
         for size in SIZES_BYTES:
-            jobs[copy_key(kind, size)] = partial(_time_copy, kind, size, concurrency, operator_s)
+            jobs[copy_key(kind, size)] = partial(trial, partial(CopyInstance, kind, size))
     if optimizer is not None and any(program.training for program in programs):
         name = optimizer_name(optimizer)
         for count, size in ((MANY_TENSORS, MANY_BYTES), (LARGE_TENSORS, LARGE_BYTES)):
             make = partial(OptimizerInstance, optimizer, count, size)
-            jobs[optimizer_key(name, count)] = partial(time_trial, make, concurrency, operator_s)
+            jobs[optimizer_key(name, count)] = partial(trial, make)
     for program in programs:
-        jobs |= {key: partial(_time_key, key, concurrency, operator_s) for key in distinct_keys(program)}
+        jobs |= {key: partial(trial, partial(operator_instance, key)) for key in distinct_keys(program)}
     todo = {key: job for key, job in jobs.items() if profile.timing(key, concurrency) is None}
     found: dict[str, Timing] = {}
     for number, (key, job) in enumerate(todo.items()):
@@ -96,10 +98,6 @@ def less(timing: Timing, overhead: Timing) -> Timing:
         concurrency=timing.concurrency, forward_s=timing.forward_s, backward_s=backward_s,
         saved_bytes=timing.saved_bytes,
     )  # fmt: skip
-
-
-def _time_key(key: str, concurrency: int, max_s: float) -> Timing:
-    return time_trial(partial(operator_instance, key), concurrency, max_s)
 
 
 def time_segment(concurrency: int) -> Timing:
@@ -215,10 +213,6 @@ class Ring:
         while tag not in early:
             came, tensor = queue.get(timeout=60.0)
             early[came] = tensor
-
-
-def _time_copy(kind: str, num_bytes: int, concurrency: int, max_s: float) -> Timing:
-    return time_trial(partial(CopyInstance, kind, num_bytes), concurrency, max_s)
 
 
 class CopyInstance:

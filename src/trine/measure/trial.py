@@ -55,13 +55,16 @@ class Instance(Protocol):
         """The timed backward part; drops what forward kept."""
 
 
-def time_trial(make: Callable[[], Instance], concurrency: int, max_s: float = 0.5) -> Timing:
-    """Median seconds of forward and backward while ``concurrency`` threads run their own instances.
+def time_trial(
+    make: Callable[[], Instance], concurrency: int, max_s: float = 0.5, *, intra_op_threads: int = 1
+) -> Timing:
+    """Median seconds of forward and backward while ``concurrency`` threads run their own instances, each operator with
+    ``intra_op_threads`` threads of torch's own.
 
     Raises what an instance raises.
     """
     keep_memory()
-    trial = _Trial(make, concurrency, max_s)
+    trial = _Trial(make, concurrency, max_s, intra_op_threads)
     threads = [threading.Thread(target=trial.work, name=f"trial-{i}", daemon=True) for i in range(concurrency)]
     before = torch.get_num_threads()
     try:
@@ -82,8 +85,8 @@ def time_trial(make: Callable[[], Instance], concurrency: int, max_s: float = 0.
 class _Trial:
     """What the threads of a trial share."""
 
-    def __init__(self, make: Callable[[], Instance], concurrency: int, max_s: float) -> None:
-        self.make, self.max_s = make, max_s
+    def __init__(self, make: Callable[[], Instance], concurrency: int, max_s: float, intra_op_threads: int) -> None:
+        self.make, self.max_s, self.intra_op_threads = make, max_s, intra_op_threads
         self.forward_s: list[float] = []
         self.backward_s: list[float] = []
         self.errors: list[BaseException] = []
@@ -106,7 +109,7 @@ class _Trial:
 
     def work(self) -> None:
         try:
-            torch.set_num_threads(1)
+            torch.set_num_threads(self.intra_op_threads)
             self.run()
         except threading.BrokenBarrierError:
             return  # another thread failed: its error is the one to show

@@ -1,0 +1,58 @@
+"""Every legal combination of data, model and tensor parallelism on a few engines."""
+
+from collections.abc import Callable, Iterator
+
+from trine.errors import TrineError
+from trine.graph.graph import Graph
+from trine.plan.build import build, cut_sizes
+from trine.plan.plan import Plan
+from trine.scenario.scenario import Scenario
+
+TILED = ("height", "width", "sequence", "length", "heads", "channel")
+GraphOf = Callable[[int], Graph]  # micro-batches → graph of the largest one
+
+
+def degrees(num_engines: int) -> Iterator[tuple[int, int, int]]:
+    """(data, stages, tensor) whose product is at most the number of engines, more than one engine used."""
+    for data in range(1, num_engines + 1):
+        for stages in range(1, num_engines // data + 1):
+            for tensor in range(1, num_engines // (data * stages) + 1):
+                if data * stages * tensor > 1:
+                    yield data, stages, tensor
+
+
+def candidates(graph_of: GraphOf, scenario: Scenario, num_engines: int) -> tuple[list[Plan], dict[str, str]]:
+    """Plans that can be compiled, and for each combination that cannot what it died of."""
+    sizes = cut_sizes(graph_of(1))
+    cuts = [cut for cut in TILED if cut in sizes and not (cut == "channel" and "heads" in sizes)]
+    plans: list[Plan] = []
+    died: dict[str, str] = {}
+    for data, stages, tensor in degrees(num_engines):
+        for cut in cuts if tensor > 1 else [""]:
+            for m in micro_batches(scenario, stages):
+                name = f"data {data} × stages {stages} × tensor {tensor} {cut}, {m} micro-batches"
+                try:
+                    plan = build(
+                        graph_of(m), data=data, stages=stages, tensor=(tensor,), cuts=(cut,) if cut else (),
+                        micro_batches=m, batch=scenario.batch,
+                    )  # fmt: skip
+                except TrineError as error:
+                    died[name] = str(error)
+                    continue
+                plans.append(plan)
+    return plans, died
+
+
+def micro_batches(scenario: Scenario, stages: int) -> tuple[int, ...]:
+    """In how many pieces a batch may stream: one without stages."""
+    if stages == 1:
+        return (1,)
+    return tuple(m for m in (1, 2, 4, 8) if m <= scenario.batch)
+
+
+def is_pure(plan: Plan, kind: str) -> bool:
+    """Whether a plan is data, model or tensor parallelism alone."""
+    names = {axis.name.rstrip("0123456789") for axis in plan.axes}
+    if kind == "model":
+        return plan.num_stages > 1 and not names
+    return plan.num_stages == 1 and names == {kind}

@@ -1,0 +1,168 @@
+"""The predicted half of a comparison: for one scenario, the plan of each row and what it should give."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import msgspec
+
+from trine.capture.model import Model
+from trine.cost.profile import Profile
+from trine.cost.segments import MeasuredCosts
+from trine.errors import CaptureFailed
+from trine.measure.operators import measure_operators, optimizer_name
+from trine.plan.plan import Plan
+from trine.planner.candidates import candidates, is_pure
+from trine.planner.predict import Prediction, predict
+from trine.program.program import Program
+from trine.report.rows import Figures, Row
+from trine.run.job import Job
+from trine.run.judge import SGD
+from trine.scenario.scenario import TITLES, Scenario
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Entry:
+    """One row on its way: its plan (None: the plain module), Programs, prediction, and later what was measured."""
+
+    row: Row
+    plan: Plan | None = None
+    programs: tuple[Program, ...] = ()
+    num_threads: int = 1
+
+
+@dataclass
+class Forecast:
+    """All rows of one scenario, and the job that they run."""
+
+    scenario: Scenario
+    job: Job
+    entries: list[Entry] = field(default_factory=list)
+    died: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Profiles:
+    """What is known of this machine: with one intra-op thread an engine, and with all cores in one operator."""
+
+    one: Profile
+    all_cores: Profile
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How many engines there are, how they are linked, and how long operators may be timed for one scenario."""
+
+    engines: int
+    link: str
+    budget_s: float
+    operator_s: float = 0.12
+
+
+def forecast(
+    model: Model, scenario: Scenario, setting: Setting, profiles: Profiles, say: Say, fixed: Sequence[Plan] = ()
+) -> Forecast:
+    """Choose a plan for each row and predict it, from single operators timed alone.
+
+    ``fixed``: plans asked for by hand, which take the place of the search.
+    """
+    job = Job(model, scenario.training)
+    result = Forecast(scenario, job)
+    try:
+        job.graph()
+    except CaptureFailed as error:
+        say(str(error))
+        result.entries += without_graph(scenario, str(error))
+        return result
+    one_plan = Plan(batch=scenario.batch)
+    one = job.compiled(one_plan).programs()
+    plans, result.died = candidates(job.graph_for, scenario, setting.engines) if not fixed else (list(fixed), {})
+    known = {plan: job.compiled(plan).programs() for plan in plans}
+    optimizer = SGD if scenario.training else None
+
+    def cost(programs: Sequence[Program]) -> MeasuredCosts:
+        link = "processes" if setting.link == "processes" else "threads"
+        return MeasuredCosts(profiles.one, len(programs), link, optimizer_name(SGD))  # type: ignore[arg-type]
+
+    def time(programs: Sequence[Program], share: float) -> None:
+        profiles.one = measure_operators(
+            programs, profiles.one, budget_s=setting.budget_s * share, operator_s=setting.operator_s,
+            optimizer=optimizer, progress=lambda what, part: say(f"timing operators {part:.0%}: {what}"),
+        )  # fmt: skip
+
+    time(one, 0.25)
+    rough = {plan: predict(plan, known[plan], cost(known[plan]))[0].time_s for plan in plans}
+    chosen = choose(plans, rough)
+    for plan in dict.fromkeys(chosen.values()):
+        time(known[plan], 0.7 / max(len(set(chosen.values())), 1))
+    profiles.all_cores = measure_operators(
+        one, profiles.all_cores, budget_s=setting.budget_s * 0.25, operator_s=setting.operator_s, optimizer=optimizer,
+        intra_op_threads=setting.engines, progress=lambda what, part: say(f"timing operators on all cores {part:.0%}"),
+    )  # fmt: skip
+    single = predict(one_plan, one, cost(one))[0]
+    cores = predict(one_plan, one, MeasuredCosts(profiles.all_cores, 1, "threads", optimizer_name(SGD)))[0]
+    result.entries.append(entry(scenario, "one engine", None, one, single, 1))
+    cores = msgspec.structs.replace(cores, reason="Each operator is cut inside the library; the engines wait at its end.")
+    result.entries.append(entry(scenario, "PyTorch, all cores", None, one, cores, setting.engines))
+    final = {plan: predict(plan, known[plan], cost(known[plan]), single.time_s)[0] for plan in set(chosen.values())}
+    for kind in ("data", "model", "tensor"):
+        plan = chosen.get(kind)
+        if plan is None:
+            result.entries.append(impossible(scenario, kind, result.died))
+        else:
+            result.entries.append(entry(scenario, kind, plan, known[plan], final[plan], 1))
+    if final:
+        best = min(final, key=lambda plan: final[plan].time_s)
+        result.entries.append(entry(scenario, "best mix", best, known[best], final[best], 1))
+    return result
+
+
+def choose(plans: Sequence[Plan], rough: dict[Plan, float]) -> dict[str, Plan]:
+    """The most promising plan of each kind, those that use the most engines first, and the best two of all."""
+    result: dict[str, Plan] = {}
+    for kind in ("data", "model", "tensor"):
+        pure = [plan for plan in plans if is_pure(plan, kind)]
+        if pure:
+            most = max(plan.num_engines for plan in pure)
+            result[kind] = min((p for p in pure if p.num_engines == most), key=lambda p: rough[p])
+    for number, plan in enumerate(sorted(plans, key=lambda p: rough[p])[:2]):
+        result[f"best {number}"] = plan
+    return result
+
+
+def entry(
+    scenario: Scenario, name: str, plan: Plan | None, programs: tuple[Program, ...], p: Prediction, threads: int
+) -> Entry:
+    """A row with its prediction, stamped now."""
+    figures = Figures(p.time_s, scenario.throughput_per_s(p.time_s), p.memory_bytes, p.bytes_sent)
+    note = "" if p.calibrated else "Not every operator was timed; the rest is predicted by rates."
+    row = Row(
+        TITLES[scenario.kind], name, msgspec.to_builtins(plan) if plan is not None else None,
+        plan.describe() if plan is not None else f"{threads} intra-op thread{'s' if threads > 1 else ''}",
+        figures, None, None, p.reason, datetime.now(UTC).isoformat(timespec="milliseconds"), p.calibrated, note=note,
+    )  # fmt: skip
+    return Entry(row, plan, programs, threads)
+
+
+def impossible(scenario: Scenario, kind: str, died: dict[str, str]) -> Entry:
+    """A row that no plan can fill, with the reason."""
+    start = {"data": "data 2 × stages 1 × tensor 1", "model": "data 1 × stages 2", "tensor": "data 1 × stages 1 × tensor 2"}
+    why = next((text for name, text in died.items() if name.startswith(start[kind])), "")
+    if kind == "data" and scenario.batch == 1:
+        why = "One request cannot be split over replicas: each replica would answer a request of its own."
+    row = Row(TITLES[scenario.kind], kind, None, "not possible", None, None, None, why or "No cut of this kind is possible.")
+    return Entry(row)
+
+
+def without_graph(scenario: Scenario, why: str) -> list[Entry]:
+    """Rows of a model that cannot be captured: only the plain module runs."""
+    rows = []
+    for name, threads in (("one engine", 1), ("PyTorch, all cores", 0)):
+        row = Row(TITLES[scenario.kind], name, None, f"{name}, plain module", None, None, None, "The module as it is.")
+        rows.append(Entry(row, num_threads=threads))
+    for name in ("data", "model", "tensor", "best mix"):
+        row = Row(TITLES[scenario.kind], name, None, "needs a graph", None, None, None, why)
+        rows.append(Entry(row))
+    return rows

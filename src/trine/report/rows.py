@@ -1,0 +1,74 @@
+"""The values of a comparison: rows with figures, and what batching gives beside replicas."""
+
+from typing import Any
+
+import msgspec
+
+ROWS = ("one engine", "PyTorch, all cores", "data", "model", "tensor", "best mix")
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Of one step: seconds, samples or requests a second, bytes of tensors on the fullest engine (None: not known),
+    bytes that the busiest engine sends."""
+
+    time_s: float
+    throughput_per_s: float
+    memory_bytes: int | None
+    bytes_sent: int | None
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One way to use the engines in one scenario.
+
+    plan: the plan as JSON values, None for the plain module; predicted_at: when the prediction was written, before
+    anything of the row ran; verified: equal to one engine, None where it was not run; error: predicted over measured
+    time − 1, raw and corrected by what the probes around the run say of the machine; note: what is to be known.
+    """
+
+    scenario: str
+    row: str
+    plan: dict[str, Any] | None
+    describes: str
+    predicted: Figures | None
+    measured: Figures | None
+    verified: bool | None
+    reason: str
+    predicted_at: str = ""
+    calibrated: bool = False
+    error: float | None = None
+    corrected_error: float | None = None
+    note: str = ""
+
+    @property
+    def time_s(self) -> float:
+        """Measured if it was, else predicted; infinite for a row that cannot be."""
+        figures = self.measured or self.predicted
+        return figures.time_s if figures is not None else float("inf")
+
+
+class Batching(msgspec.Struct, frozen=True):
+    """One engine answering batches of a size (measured), and the replicas beside it (by prediction)."""
+
+    batch: int
+    latency_s: float
+    throughput_per_s: float
+    replicas_latency_s: float
+    replicas_throughput_per_s: float
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What `trine compare` answers."""
+
+    model: str
+    engines: int
+    machine: str
+    date: str
+    rows: tuple[Row, ...]
+    batching: tuple[Batching, ...] = ()
+    second_replica_from_per_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def best(self, scenario: str) -> Row:
+        """The fastest row of a scenario; measured rows count before predicted ones."""
+        rows = [row for row in self.rows if row.scenario == scenario]
+        return min(rows, key=lambda row: (row.measured is None, row.time_s))

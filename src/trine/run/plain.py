@@ -1,0 +1,78 @@
+"""The plain module on one engine or on all cores of the machine: what every plan is compared with."""
+
+import copy
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trine.capture.mode import in_mode
+from trine.run.job import Job
+
+
+class Plain:
+    """A copy of a job's module in a thread of its own, with a number of intra-op threads.
+
+    A step is forward, and in training backward and optimizer, over the whole batch.
+    """
+
+    def __init__(
+        self, job: Job, optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None, num_threads: int
+    ) -> None:
+        self.job, self.num_threads = job, num_threads
+        self.module = copy.deepcopy(job.module)
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        self.optimizer = optimizer(trained) if optimizer is not None and job.training else None
+        self.jobs: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        self.done: SimpleQueue[Any] = SimpleQueue()
+        self.worker = threading.Thread(target=self._work, name="plain", daemon=True)
+        self.worker.start()
+
+    def _work(self) -> None:
+        torch.set_num_threads(self.num_threads)
+        while (call := self.jobs.get()) is not None:
+            try:
+                self.done.put(call())
+            except Exception as error:  # noqa: BLE001  raised again in the caller's thread
+                self.done.put(error)
+
+    def _do(self, call: Callable[[], Any]) -> Any:
+        self.jobs.put(call)
+        result = self.done.get()
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def step(self) -> float | None:
+        """One step; the loss in training."""
+        result: float | None = self._do(self._step)
+        return result
+
+    def _step(self) -> float | None:
+        model, inputs = self.job.model, self.job.inputs
+        with in_mode(self.module, self.job.training):
+            if not self.job.training:
+                with torch.inference_mode():
+                    self.module(*inputs.args, **inputs.kwargs)
+                return None
+            if self.optimizer is not None:
+                self.optimizer.zero_grad(set_to_none=True)
+            extra = (inputs.targets or {}) if model.loss is None else {}
+            output = self.module(*inputs.args, **inputs.kwargs, **extra)
+            if model.loss is not None:
+                loss = model.loss(output, inputs.targets)
+            else:
+                loss = output["loss"] if isinstance(output, dict) else output.loss
+            loss.backward()
+            if self.optimizer is not None:
+                self.optimizer.step()
+            return float(loss.detach())
+
+    def close(self) -> None:
+        """End the thread."""
+        self.jobs.put(None)
+        self.worker.join()
+

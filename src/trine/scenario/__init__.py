@@ -1,0 +1,1 @@
+"""What is asked of the engines: training, cloud inference, on-device inference."""
