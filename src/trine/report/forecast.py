@@ -8,7 +8,7 @@ import msgspec
 
 from trine.capture.model import Model
 from trine.cost.profile import Profile
-from trine.cost.segments import MeasuredCosts
+from trine.cost.segments import LinkKind, MeasuredCosts
 from trine.errors import CaptureFailed
 from trine.measure.operators import measure_operators, optimizer_name
 from trine.plan.plan import Plan
@@ -56,7 +56,7 @@ class Setting:
     """How many engines there are, how they are linked, and how long operators may be timed for one scenario."""
 
     engines: int
-    link: str
+    link: LinkKind
     budget_s: float
     operator_s: float = 0.12
 
@@ -79,12 +79,11 @@ def forecast(
     one_plan = Plan(batch=scenario.batch)
     one = job.compiled(one_plan).programs()
     plans, result.died = candidates(job.graph_for, scenario, setting.engines) if not fixed else (list(fixed), {})
-    known = {plan: job.compiled(plan).programs() for plan in plans}
+    known = {plan.describe(): job.compiled(plan).programs() for plan in plans}
     optimizer = SGD if scenario.training else None
 
     def cost(programs: Sequence[Program]) -> MeasuredCosts:
-        link = "processes" if setting.link == "processes" else "threads"
-        return MeasuredCosts(profiles.one, len(programs), link, optimizer_name(SGD))  # type: ignore[arg-type]
+        return MeasuredCosts(profiles.one, len(programs), setting.link, optimizer_name(SGD))
 
     def time(programs: Sequence[Program], share: float) -> None:
         profiles.one = measure_operators(
@@ -93,41 +92,42 @@ def forecast(
         )  # fmt: skip
 
     time(one, 0.25)
-    rough = {plan: predict(plan, known[plan], cost(known[plan]))[0].time_s for plan in plans}
-    chosen = choose(plans, rough)
-    for plan in dict.fromkeys(chosen.values()):
-        time(known[plan], 0.7 / max(len(set(chosen.values())), 1))
+    rough = {plan.describe(): predict(plan, known[plan.describe()], cost(known[plan.describe()]))[0] for plan in plans}
+    chosen = choose(plans, {name: p.time_s for name, p in rough.items()})
+    finalists = {plan.describe(): plan for plan in chosen.values()}
+    for name in finalists:
+        time(known[name], 0.5 / len(finalists))
     profiles.all_cores = measure_operators(
         one, profiles.all_cores, budget_s=setting.budget_s * 0.25, operator_s=setting.operator_s, optimizer=optimizer,
         intra_op_threads=setting.engines, progress=lambda what, part: say(f"timing operators on all cores {part:.0%}"),
     )  # fmt: skip
     single = predict(one_plan, one, cost(one))[0]
     cores = predict(one_plan, one, MeasuredCosts(profiles.all_cores, 1, "threads", optimizer_name(SGD)))[0]
+    cores = msgspec.structs.replace(cores, reason="Each operator is cut inside the library, which waits at its end.")
     result.entries.append(entry(scenario, "one engine", None, one, single, 1))
-    cores = msgspec.structs.replace(cores, reason="Each operator is cut inside the library; the engines wait at its end.")
     result.entries.append(entry(scenario, "PyTorch, all cores", None, one, cores, setting.engines))
-    final = {plan: predict(plan, known[plan], cost(known[plan]), single.time_s)[0] for plan in set(chosen.values())}
+    final = {name: predict(plan, known[name], cost(known[name]), single.time_s)[0] for name, plan in finalists.items()}
     for kind in ("data", "model", "tensor"):
-        plan = chosen.get(kind)
-        if plan is None:
-            result.entries.append(impossible(scenario, kind, result.died))
+        if kind in chosen:
+            name = chosen[kind].describe()
+            result.entries.append(entry(scenario, kind, chosen[kind], known[name], final[name], 1))
         else:
-            result.entries.append(entry(scenario, kind, plan, known[plan], final[plan], 1))
+            result.entries.append(impossible(scenario, kind, result.died))
     if final:
-        best = min(final, key=lambda plan: final[plan].time_s)
-        result.entries.append(entry(scenario, "best mix", best, known[best], final[best], 1))
+        best = min(final, key=lambda name: final[name].time_s)
+        result.entries.append(entry(scenario, "best mix", finalists[best], known[best], final[best], 1))
     return result
 
 
-def choose(plans: Sequence[Plan], rough: dict[Plan, float]) -> dict[str, Plan]:
+def choose(plans: Sequence[Plan], rough: dict[str, float]) -> dict[str, Plan]:
     """The most promising plan of each kind, those that use the most engines first, and the best two of all."""
     result: dict[str, Plan] = {}
     for kind in ("data", "model", "tensor"):
         pure = [plan for plan in plans if is_pure(plan, kind)]
         if pure:
             most = max(plan.num_engines for plan in pure)
-            result[kind] = min((p for p in pure if p.num_engines == most), key=lambda p: rough[p])
-    for number, plan in enumerate(sorted(plans, key=lambda p: rough[p])[:2]):
+            result[kind] = min((p for p in pure if p.num_engines == most), key=lambda p: rough[p.describe()])
+    for number, plan in enumerate(sorted(plans, key=lambda p: rough[p.describe()])[:2]):
         result[f"best {number}"] = plan
     return result
 

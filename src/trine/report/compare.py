@@ -1,0 +1,182 @@
+"""`trine compare`: every way to use the engines, in every scenario, predicted and measured side by side."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from trine.capture.inputs import Inputs
+from trine.capture.model import Loss, Model, OptimizerFactory, make_model, resize
+from trine.cost.profile import Profile, cache_directory, load_profile, save_profile
+from trine.errors import BadInput
+from trine.measure.allocator import keep_memory
+from trine.measure.calibrate import calibrate
+from trine.measure.machine import read_machine
+from trine.measure.probe import probe
+from trine.plan.plan import Plan
+from trine.report.forecast import Forecast, Profiles, Say, Setting, forecast
+from trine.report.measured import Truth, measure
+from trine.report.rows import Comparison, Row
+from trine.report.show import Screen
+from trine.report.wish import header, is_by_hand, plan_by_hand, plan_from_file, refuse_later, wish
+from trine.run.job import Job
+from trine.scenario.scenario import BATCHES, KINDS, Kind, Scenario
+
+if TYPE_CHECKING:
+    from trine.cli.options import Options
+
+BUDGET_S = 180.0
+Listener = Callable[[Comparison], None]
+
+
+def compare(
+    module: Any, *, inputs: Any = None, targets: Any = None, loss: Loss | None = None,
+    optimizer: OptimizerFactory | None = None, batch_dims: dict[str, int | None] | None = None,
+    engines: int | None = None, scenarios: Sequence[Kind] = KINDS, batch: int | None = None, on: str = "threads",
+    budget_s: float = BUDGET_S, measured: bool = True, directory: Path | None = None, say: Say | None = None,
+    listener: Listener | None = None, plans: Callable[[Job], Sequence[Plan]] | None = None,
+) -> Comparison:  # fmt: skip
+    """Predict every row of every scenario, then measure those that promise most until ``budget_s`` is over.
+
+    ``module`` is an ``nn.Module`` with example inputs, or a Model.  ``directory`` keeps what was measured of this
+    machine (None: nothing is kept).  ``listener`` gets the comparison after each row.  An interrupt ends measuring and
+    returns what is finished.
+    """
+    model = module if isinstance(module, Model) else make_model(module, inputs, targets, loss, optimizer, batch_dims)
+    machine = read_machine()
+    count = engines or machine.num_cores
+    if count > machine.num_cores:
+        raise BadInput(
+            f"{count} engines were asked for.", f"This machine has {machine.num_cores} cores to be engines.",
+            f"Give --engines 1 to {machine.num_cores}.",
+        )  # fmt: skip
+    keep_memory()
+    end = time.monotonic() + budget_s
+    speak = say or (lambda text: None)
+    profile = calibrate(directory, progress=lambda what, share: speak(f"calibrating {share:.0%}: {what}"), machine=machine)
+    profiles = Profiles(profile, _all_cores(directory, profile, count))
+    link = "processes" if on == "processes" else "threads"
+    kinds = [kind for kind in KINDS if kind in scenarios]
+    setting = Setting(count, link, budget_s=0.4 * budget_s / len(kinds))  # type: ignore[arg-type]
+    forecasts = []
+    for kind in kinds:
+        scenario = Scenario(kind, batch or BATCHES[kind])
+        sized = resized(model, scenario.batch)
+        fixed = list(plans(Job(sized, scenario.training))) if plans is not None else []
+        speak(f"{kind}: planning")
+        forecasts.append(forecast(sized, scenario, setting, profiles, speak, fixed))
+    if directory is not None:
+        save_profile(profiles.one, directory)
+        save_profile(profiles.all_cores, directory)
+
+    def now(*notes: str) -> Comparison:
+        rows = tuple(entry.row for f in forecasts for entry in f.entries)
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        return Comparison(model.name, count, profile.machine, date, rows, notes=notes)
+
+    if listener is not None:
+        listener(now())
+    notes: list[str] = []
+    if measured:
+        try:
+            _measure_all(forecasts, on, count, end, speak, lambda: listener(now()) if listener is not None else None)
+        except KeyboardInterrupt:
+            notes.append("Interrupted: rows without a measured figure are predicted.")
+    return now(*notes)
+
+
+def resized(model: Model, batch: int) -> Model:
+    """The model with example inputs of another batch size."""
+    if model.inputs.batch == batch:
+        return model
+    inputs: Inputs = resize(model, batch)
+    return Model(model.name, model.module, inputs, model.loss, model.optimizer, model.seed, model.weights)
+
+
+def _all_cores(directory: Path | None, profile: Profile, count: int) -> Profile:
+    """The profile of operators that use all cores: apart, for a profile holds for one number of intra-op threads."""
+    name = f"{profile.fingerprint}-{count}-threads"
+    kept = load_profile(directory, name) if directory is not None else None
+    return kept or msgspec.structs.replace(profile, fingerprint=name, operators={}, num_threads=count)
+
+
+def _measure_all(
+    forecasts: Sequence[Forecast], on: str, engines: int, end: float, say: Say, done: Callable[[], None]
+) -> None:
+    """Measure rows of all scenarios in turn, the most promising of each first, until the time is over."""
+    base = probe(engines, duration_s=0.5)
+    queue = []
+    for f in forecasts:
+        runnable = [e for e in f.entries if e.row.predicted is not None or e.num_threads != 1 or e.row.row == "one engine"]
+        runnable = [e for e in runnable if e.row.row != "best mix" or e.plan is not None]
+        baselines = ("one engine", "PyTorch, all cores")
+        runnable.sort(key=lambda e: e.row.time_s)
+        rest = [e for e in runnable[1:] if e.row.row not in baselines]
+        runnable = [*runnable[:1], *(e for e in runnable[1:] if e.row.row in baselines), *rest]
+        queue += [(number, f, e) for number, e in enumerate(runnable)]
+    queue.sort(key=lambda item: item[0])
+    truths = {id(f): Truth(f.job) for f in forecasts}
+    measured: dict[tuple[int, str], Row] = {}
+    for number, (_, f, e) in enumerate(queue):
+        twin = measured.get((id(f), e.row.describes))
+        if twin is not None and e.plan is not None:
+            e.row = msgspec.structs.replace(
+                e.row, measured=twin.measured, verified=twin.verified, error=twin.error,
+                corrected_error=twin.corrected_error, note=f"The same plan as {twin.row}, measured once.",
+            )  # fmt: skip
+            done()
+            continue
+        left = end - time.monotonic()
+        if left <= 0:
+            e.row = msgspec.structs.replace(e.row, note=f"{e.row.note} Not measured: the budget was over.".strip())
+            continue
+        say(f"measuring {number + 1} of {len(queue)}: {e.row.scenario}, {e.row.row} ({e.row.describes})")
+        measure(e, f, truths[id(f)], on, base, seconds=max(0.5, min(3.0, left / (2 * (len(queue) - number)))))
+        measured[id(f), e.row.describes] = e.row
+        done()
+
+
+def run(options: "Options") -> int:
+    """The verb.  0: the table is there; 1: a measured row is not equal to one engine."""
+    refuse_later(options.plan)
+    if options.engines.cluster is not None:
+        raise BadInput(
+            f"--cluster {options.engines.cluster} was given.", "compare measures this machine; a cluster that is not "
+            "here can be planned and simulated.", "`trine simulate MODEL --cluster ...` does that.",
+        )  # fmt: skip
+    if options.scenario.rate_per_s is not None or options.scenario.p99_s is not None:
+        raise BadInput("--rate or --p99 was given.", "compare keeps the engines busy all the time.", "Leave it out.")
+    on = options.how.on or ("threads",)
+    if len(on) > 1:
+        raise BadInput(f"--on {','.join(on)} was given.", "compare runs one runtime at a time.", "Give one of them.")
+    asked = wish(options, BATCHES["training"])
+    scenarios: tuple[Kind, ...] = options.scenario.scenario or KINDS  # type: ignore[assignment]
+    screen = Screen(options.output.quiet)
+    by_hand: Callable[[Job], Sequence[Plan]] | None = None
+    if asked.plan is not None:
+        plan = asked.plan
+        by_hand = lambda job: [plan_from_file(plan, job, str(options.plan.file))]  # noqa: E731
+    elif is_by_hand(options.plan):
+        by_hand = lambda job: [plan_by_hand(options.plan, job)]  # noqa: E731
+    budget_s = options.how.budget_s or BUDGET_S
+    screen.start(header(asked.model, options.model), budget_s, options.how.no_measure)
+    result = compare(
+        asked.model, engines=options.engines.engines, scenarios=scenarios, batch=options.scenario.batch, on=on[0],
+        budget_s=budget_s, measured=not options.how.no_measure, directory=cache_directory(os.environ, Path.home()),
+        say=screen.say, plans=by_hand,
+        listener=(lambda c: write_json(options.output.json, c)) if options.output.json is not None else None,
+    )  # fmt: skip
+    screen.show(result, options.output.verbose)
+    if options.output.json is not None:
+        write_json(options.output.json, result)
+    return 1 if any(row.verified is False for row in result.rows) else 0
+
+
+def write_json(path: Path | None, result: Comparison) -> None:
+    """The comparison as JSON; written after each row, so that nothing is lost."""
+    if path is not None:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")

@@ -1,0 +1,140 @@
+"""The measured half of a comparison: a row is run, proved equal and timed, between two probes of the machine."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import torch
+from torch import Tensor
+
+from trine.measure.probe import Probe, probe
+from trine.plan.plan import Plan
+from trine.program.compile import batches
+from trine.report.forecast import Entry, Forecast
+from trine.report.rows import Figures
+from trine.run.collect import Whole
+from trine.run.job import Job, Reference, reference_steps
+from trine.run.judge import SGD, relative
+from trine.run.plain import Plain
+from trine.run.runner import runner
+
+FARTHER, FLOOR = 4.0, 1e-6  # float32 may be that much farther from float64 than one engine's float32 is
+MOST_CHANGE = 0.10  # of a probe during a row, above which the row is measured again
+
+
+@dataclass
+class Truth:
+    """References of a job by number of micro-batches: one engine in float64, and how far its float32 is from that."""
+
+    job: Job
+    known: dict[int, tuple[Reference, float]] = field(default_factory=dict)
+
+    def of(self, plan: Plan) -> tuple[Reference, float]:
+        """(float64 reference, distance of one engine's float32 run) for the way a plan streams the batch."""
+        if plan.micro_batches not in self.known:
+            rows = batches(self.job.batch, plan.micro_batches)
+            wide = Job(self.job.model, self.job.training, float64=True, captures=self.job.captures)
+            weights = wide.step(plan).weights
+            want = reference_steps(wide, rows, weights, 1, SGD)[0]
+            own = reference_steps(self.job, rows, weights, 1, SGD)[0]
+            self.known[plan.micro_batches] = (want, distance(want, own.outputs, own.gradients))
+        return self.known[plan.micro_batches]
+
+    def equal(self, plan: Plan, whole: Whole) -> bool:
+        """Whether a plan's first step is as near to the float64 reference as one engine's float32 step."""
+        want, own = self.of(plan)
+        names = self.job.captured(next(iter(self.job.captures))).parameters
+        gradients = {name: whole.gradients[t] for t, mine in names.items() if t in whole.gradients for name in mine}
+        outputs: list[list[Tensor]] = [list(values) for values in want.outputs]
+        for (target, m), value in whole.results.items():
+            if int(target) < len(outputs[m]):
+                outputs[m][int(target)] = value
+        return distance(want, outputs, gradients) <= FARTHER * own + FLOOR
+
+
+def distance(want: Reference, outputs: list[list[Tensor]], gradients: dict[str, Tensor]) -> float:
+    """The largest relative distance of outputs, and that of all gradients together."""
+    found = [
+        relative(a.double() if a.is_floating_point() else a, b)
+        for mine, theirs in zip(outputs, want.outputs, strict=True)
+        for a, b in zip(mine, theirs, strict=True)
+    ]
+    if want.gradients:
+        total = torch.stack([g.norm() for g in want.gradients.values()]).norm()
+        apart = [
+            (gradients[name].double() - g).norm() if name in gradients else g.norm()
+            for name, g in want.gradients.items()
+        ]
+        found.append(float(torch.stack(apart).norm() / total.clamp(min=1e-30)))
+    return max(found, default=0.0)
+
+
+def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe, seconds: float) -> None:
+    """Run an entry: one step that is proved equal, then timed steps for about ``seconds``."""
+    for attempt in (0, 1):
+        before = probe(base.concurrency, duration_s=0.5)
+        times, whole = _run(entry, forecast.job, on, seconds)
+        after = probe(base.concurrency, duration_s=0.5)
+        if before.change(after) <= MOST_CHANGE or attempt:
+            break
+    row, scenario = entry.row, forecast.scenario
+    time_s = statistics.median(times)
+    verified = None
+    sent = None
+    if whole is not None and entry.plan is not None:
+        verified = None if entry.plan.batch_norm == "local" else truth.equal(entry.plan, whole)
+        sent = max(whole.bytes_sent)
+    elif entry.plan is None:
+        sent = 0
+    figures = Figures(time_s, scenario.throughput_per_s(time_s), None, sent)
+    change = before.change(after)
+    error = corrected = None
+    if row.predicted is not None:
+        error = row.predicted.time_s / time_s - 1
+        corrected = row.predicted.time_s * slowdown(base, before, after) / time_s - 1
+    note = row.note
+    if change > MOST_CHANGE:
+        note = f"{note} The machine's speed changed by {change:.0%} while this row ran.".strip()
+    entry.row = msgspec.structs.replace(
+        row, measured=figures, verified=True if entry.plan is None else verified, error=error,
+        corrected_error=corrected, note=note,
+    )  # fmt: skip
+
+
+def slowdown(base: Probe, before: Probe, after: Probe) -> float:
+    """How much slower the machine was around a row than when operators were timed: the mean over the probe's rates."""
+    ratios = []
+    for kind, rate in base.rates().items():
+        ratios.append(2 * rate / (before.rates()[kind] + after.rates()[kind]))
+    return statistics.geometric_mean(ratios)
+
+
+def _run(entry: Entry, job: Job, on: str, seconds: float) -> tuple[list[float], Whole | None]:
+    optimizer = SGD if job.training else None
+    if entry.plan is None:
+        plain = Plain(job, optimizer, entry.num_threads)
+        try:
+            plain.step()
+            return _timed(plain.step, seconds), None
+        finally:
+            plain.close()
+    engines = runner(on, entry.programs, job.state(), optimizer)
+    try:
+        step = job.step(entry.plan)
+        whole = engines.step(step)
+        engines.step(step, tensors=False)
+        return _timed(lambda: engines.step(step, tensors=False), seconds), whole
+    finally:
+        engines.close()
+
+
+def _timed(call: Callable[[], object], seconds: float) -> list[float]:
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 3 or (time.perf_counter() < end and len(times) < 50):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return times

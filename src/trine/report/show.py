@@ -1,0 +1,105 @@
+"""A comparison on the terminal: one block a scenario, best row first, each reason on its own line."""
+
+import sys
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from trine.report.rows import Comparison, Figures, Row
+from trine.units import BYTES, TIME
+
+NARROW = 78
+
+
+class Screen:
+    """Progress while it works (on a terminal: one line that changes), and the table at the end."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.console = Console(highlight=False)
+        self.status = Console(stderr=True, highlight=False)
+        self.quiet, self.last, self.since = quiet, "", time.monotonic()
+
+    def start(self, title: str, budget_s: float, predicted_only: bool) -> None:
+        """The header, and how long it will take."""
+        self.console.print(title, soft_wrap=True)
+        long = f"about {TIME.format(0.4 * budget_s)}" if predicted_only else f"at most about {TIME.format(budget_s)}"
+        what = "predicts only" if predicted_only else "times operators, predicts every row, then measures the likely winners"
+        self.console.print(f"This {what}: {long} (--budget changes it).", soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """What is done right now."""
+        if self.quiet:
+            return
+        if sys.stderr.isatty():
+            self.status.print(f"\r\x1b[2K{text[: self.status.width - 1]}", end="", soft_wrap=True)
+        elif text.partition(":")[0].split(" ")[0] != self.last:
+            self.last = text.partition(":")[0].split(" ")[0]
+            self.status.print(f"[{time.monotonic() - self.since:.0f} s] {text}", soft_wrap=True)
+
+    def show(self, result: Comparison, verbose: bool) -> None:
+        """The whole answer."""
+        if sys.stderr.isatty() and not self.quiet:
+            self.status.print("\r\x1b[2K", end="")
+        self.console.print(f"\n{result.engines} engines: {result.machine} · {result.date}", soft_wrap=True)
+        for scenario in dict.fromkeys(row.scenario for row in result.rows):
+            self.block(result, scenario, verbose)
+        for note in result.notes:
+            self.console.print(note, soft_wrap=True)
+
+    def block(self, result: Comparison, scenario: str, verbose: bool) -> None:
+        """One scenario."""
+        rows = sorted((r for r in result.rows if r.scenario == scenario), key=lambda r: (r.predicted is None and r.measured is None, r.time_s))
+        one = next((r for r in rows if r.row == "one engine"), None)
+        self.console.print(f"\n[bold]{scenario}[/bold]")
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for name in ("", "predicted", "measured", "speed-up", "memory", "sent", "equal"):
+            table.add_column(name, justify="left" if not name else "right", no_wrap=bool(name))
+        for row in rows:
+            cells = self.cells(row, one)
+            table.add_row(*cells)
+        self.console.print(table)
+        for row in rows:
+            self.console.print(f"  {row.row}: {row.describes}. {row.reason}{' ' + row.note if row.note else ''}", style="dim", soft_wrap=False)
+        self.console.print(verdict(result, scenario), soft_wrap=False)
+        if verbose:
+            for row in rows:
+                if row.error is not None and row.corrected_error is not None:
+                    self.console.print(
+                        f"  {row.row}: predicted {row.predicted_at}, error {row.error:+.0%}, corrected by the probes "
+                        f"{row.corrected_error:+.0%}"
+                    )
+
+    def cells(self, row: Row, one: Row | None) -> list[str]:
+        """A line of the table."""
+
+        def shown(f: Figures | None) -> str:
+            return "–" if f is None else f"{TIME.format(f.time_s)}, {f.throughput_per_s:.3g}/s"
+
+        speed = "–"
+        if one is not None and row.time_s < float("inf"):
+            base = one.measured if row.measured is not None and one.measured is not None else one.predicted
+            mine = row.measured if row.measured is not None and one.measured is not None else row.predicted
+            if base is not None and mine is not None:
+                speed = f"{base.time_s / mine.time_s:.2f}×"
+        figures = row.predicted
+        memory = BYTES.format(figures.memory_bytes) if figures is not None and figures.memory_bytes is not None else "–"
+        sent = BYTES.format(figures.bytes_sent) if figures is not None and figures.bytes_sent is not None else "–"
+        equal = {True: "yes", False: "NO", None: "–"}[row.verified]
+        return [row.row, shown(row.predicted), shown(row.measured), speed, memory, sent, equal]
+
+
+def verdict(result: Comparison, scenario: str) -> str:
+    """What to do, in a sentence."""
+    rows = [row for row in result.rows if row.scenario == scenario]
+    best = result.best(scenario)
+    plain = [row for row in rows if row.row in ("one engine", "PyTorch, all cores")]
+    measured = best.measured is not None
+    known = [row for row in plain if (row.measured is not None) == measured and row.time_s < float("inf")]
+    how = "measured" if measured else "predicted"
+    if best in plain:
+        return f"=> Use {best.row} ({how}): no plan beats it here."
+    if not known:
+        return f"=> {best.row} is the fastest ({how}): {best.describes}."
+    rival = min(known, key=lambda row: row.time_s)
+    return f"=> {best.describes} is {rival.time_s / best.time_s:.2f}× as fast as {rival.row} ({how})."
