@@ -97,13 +97,31 @@ class MeasuredCosts:
                 forward_s, backward_s = forward_s + timing.forward_s, backward_s + timing.backward_s
                 continue
             complete = False
-            flops, num_bytes = work(program, op)
-            roofline = self._roofline(program, op, backward=False)
-            forward_s += roofline.time_s(flops, num_bytes)
-            if is_active(parse(key)):
-                backward_s += self._roofline(program, op, backward=True).time_s(2 * flops, 2 * num_bytes)
+            ahead_s, back_s = self.by_rates(program, op, key)
+            forward_s, backward_s = forward_s + ahead_s, backward_s + back_s
         self.known[id(segment)] = (segment, forward_s, backward_s, complete)
         return self.known[id(segment)]
+
+    def by_rates(self, program: Program, op: Operator, key: str) -> tuple[float, float]:
+        """(forward, backward) seconds of an operator by the measured rates alone."""
+        flops, num_bytes = work(program, op)
+        forward_s = self._roofline(program, op, backward=False).time_s(flops, num_bytes)
+        if not is_active(parse(key)):
+            return forward_s, 0.0
+        return forward_s, self._roofline(program, op, backward=True).time_s(2 * flops, 2 * num_bytes)
+
+    def timed_share(self, programs: Sequence[Program]) -> float:
+        """The part of all operators' time that rests on operators that were timed, 0 to 1."""
+        timed_s = rest_s = 0.0
+        for program in programs:
+            for segment in program.segments.values():
+                for key, op in zip(operator_keys(program, segment), segment.operators, strict=True):
+                    timing = self.profile.timing(key, self.concurrency)
+                    if timing is not None:
+                        timed_s += timing.forward_s + timing.backward_s
+                    else:
+                        rest_s += sum(self.by_rates(program, op, key))
+        return timed_s / (timed_s + rest_s) if timed_s + rest_s > 0 else 1.0
 
     def _roofline(self, program: Program, op: Operator, *, backward: bool) -> Roofline:
         rates = self.profile.rates[0]

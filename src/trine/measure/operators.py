@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from trine.cost.keys import distinct_keys
+from trine.cost.keys import operator_keys
 from trine.cost.memory_tables import (
     COPY_KINDS,
     LARGE_BYTES,
@@ -31,6 +31,7 @@ from trine.cost.memory_tables import (
     optimizer_key,
 )  # fmt: skip
 from trine.cost.profile import Profile, Timing
+from trine.cost.segments import MeasuredCosts
 from trine.lower.clock import RandomClock, set_clock
 from trine.lower.tiles import put, take
 from trine.measure.rebuild import operator_instance
@@ -66,8 +67,8 @@ def measure_operators(
         for count, size in ((MANY_TENSORS, MANY_BYTES), (LARGE_TENSORS, LARGE_BYTES)):
             make = partial(OptimizerInstance, optimizer, count, size)
             jobs[optimizer_key(name, count)] = partial(trial, make)
-    for program in programs:
-        jobs |= {key: partial(trial, partial(operator_instance, key)) for key in distinct_keys(program)}
+    for key in heaviest_first(programs, profile):
+        jobs[key] = partial(trial, partial(operator_instance, key))
     todo = {key: job for key, job in jobs.items() if profile.timing(key, concurrency) is None}
     found: dict[str, Timing] = {}
     for number, (key, job) in enumerate(todo.items()):
@@ -84,6 +85,17 @@ def measure_operators(
     if progress is not None:
         progress("done", 1.0)
     return profile.with_timings(found)
+
+
+def heaviest_first(programs: Sequence[Program], profile: Profile) -> list[str]:
+    """Keys of the Programs' operators in falling order of the time that they should take together, by rates: what is
+    left when the time is over is then little."""
+    costs, weight = MeasuredCosts(profile, len(programs)), dict[str, float]()
+    for program in programs:
+        for segment in program.segments.values():
+            for key, op in zip(operator_keys(program, segment), segment.operators, strict=True):
+                weight[key] = weight.get(key, 0.0) + sum(costs.by_rates(program, op, key))
+    return sorted(weight, key=lambda key: -weight[key])
 
 
 def title(key: str) -> str:

@@ -53,7 +53,7 @@ def head_rules(graph: Graph) -> dict[str, Rule]:
             result[op.name] = head
         elif made is None or len(graph.tensors[made].shape) != 4:
             continue
-        elif op.base in ("softmax", "_softmax"):
+        elif op.base in ("softmax", "_softmax", "_safe_softmax"):
             weights.add(made)
         elif op.base == "matmul" and op.inputs[0] in weights:
             rule = next((rule for rule in rules if (0, 1) in rule.outputs and rule.kind == "row"), None)

@@ -4,14 +4,14 @@ A batch that streams in micro-batches of unequal size has one graph for each siz
 different numbers and share parameters by name.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from trine.graph.graph import Graph, Operator, Tensor
 from trine.graph.part import Box, volume, within
 from trine.operators.family import Local, Rule, family_of
 from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, box
 from trine.plan.plan import Plan
-from trine.program.flow import Flow, Move, Slice, Slot, Work, resting
+from trine.program.flow import Flow, Move, Seeds, Slice, Slot, Work, resting
 from trine.program.moves import pieces
 from trine.program.place import Placed, place
 from trine.program.program import Combine, Instruction, Piece, Program, Segment, Tile, Transfer
@@ -33,10 +33,16 @@ class Compiled:
     """The flows of a plan; ``program(rank)`` makes one engine's Program.
 
     graph_of: rows of a micro-batch → its graph (captures of the same model at other batch sizes).
+    leaves: parameters and inputs whose gradients are wanted; None: all parameters.
+    seeds: gradients begin at the ``loss`` of a training graph, or at the results for the ``user``, in either mode,
+        where the runtime is given them.
     """
 
-    def __init__(self, graph_of: Callable[[int], Graph], plan: Plan, batch: int) -> None:
-        self.plan, self.rows = plan, batches(batch, plan.micro_batches)
+    def __init__(
+        self, graph_of: Callable[[int], Graph], plan: Plan, batch: int, *, leaves: Collection[str] | None = None,
+        seeds: Seeds = "loss",
+    ) -> None:  # fmt: skip
+        self.plan, self.rows, self.seeds = plan, batches(batch, plan.micro_batches), seeds
         self.flows: dict[int, Flow] = {}
         rest: dict[str, tuple[int, Layout]] | None = None
         first = 0
@@ -46,12 +52,20 @@ class Compiled:
                 fresh = resting(placement)
                 inputs = {name: fresh[name] for name in placement.feeds if placement.tensors[name].kind == "input"}
                 rest = {**(rest or fresh), **inputs}
-                flow = Flow(placement, rest, first)
+                flow = Flow(placement, rest, first, leaves, seeds)
                 self.flows[high - low] = flow
                 first = flow.next_id
         assert rest is not None
         self.rest = rest
-        self.graph = next(iter(self.flows.values())).graph
+        flow = next(iter(self.flows.values()))
+        self.graph, self.active = flow.graph, flow.active
+
+    @property
+    def training(self) -> bool:
+        """Whether there is a backward pass."""
+        if self.seeds == "user":
+            return bool(self.active)
+        return self.graph.loss is not None and self.graph.training
 
     def program(self, rank: int) -> Program:
         """The Program of one engine."""
@@ -75,7 +89,7 @@ class _Engine:
         self.transfers: dict[int, Transfer] = {}
         self.events: dict[int, list[tuple[int, int, int]]] = {}  # rows → (level, 0 move | 1 segment, id)
         self.before: list[int] = []
-        self.training = compiled.graph.loss is not None and compiled.graph.training
+        self.training = compiled.training
 
     def program(self) -> Program:
         for rows, flow in self.compiled.flows.items():
@@ -94,7 +108,20 @@ class _Engine:
             updates={s: target for s, (kind, target) in results.items() if kind == "buffer"},
             losses=tuple(s for s, (kind, _) in results.items() if kind == "loss"),
             results={s: target for s, (kind, target) in results.items() if kind == "user"},
-            batches=self.compiled.rows, instructions=self.instructions(),
+            batches=self.compiled.rows, instructions=self.instructions(), seeds=self.seeds(),
+        )  # fmt: skip
+
+    def seeds(self) -> tuple[int, ...]:
+        """Tiles whose gradient begins here: the gradient of what is whole along an axis is partial, so that one
+        coordinate has it."""
+        if not self.training:
+            return ()
+        return tuple(
+            slot
+            for flow in self.compiled.flows.values()
+            for slot, (kind, _) in flow.results.items()
+            if kind == self.compiled.seeds and slot in self.tiles and self.tiles[slot].active
+            and all(isinstance(s, Split) or c == 0 for s, c in zip(flow.slots[slot].layout, self.coords, strict=True))
         )  # fmt: skip
 
     def variant(self, rows: int, flow: Flow) -> None:

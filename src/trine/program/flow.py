@@ -4,7 +4,9 @@ Slots are values in a layout at a stage; items are placed operators, slices and 
 the number of moves behind it.  Everything of one stage and level is one segment.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
 from trine.graph.graph import Tensor
 from trine.plan.layout import WHOLE, Layout, State, is_cut, narrows
@@ -54,12 +56,19 @@ class Work:
 
 
 Item = Work | Slice
+Seeds = Literal["loss", "user"]  # kind of the outputs at which gradients begin
 
 
 class Flow:
-    """Built once from a placement; ids of slots and moves start at ``first_id`` so that variants do not collide."""
+    """Built once from a placement; ids of slots and moves start at ``first_id`` so that variants do not collide.
 
-    def __init__(self, placement: Placement, rest: dict[str, tuple[int, Layout]], first_id: int = 0) -> None:
+    For leaves and seeds see :func:`active_tensors`.
+    """
+
+    def __init__(
+        self, placement: Placement, rest: dict[str, tuple[int, Layout]], first_id: int = 0,
+        leaves: Collection[str] | None = None, seeds: Seeds = "loss",
+    ) -> None:  # fmt: skip
         self.placement, self.plan, self.graph = placement, placement.plan, placement.graph
         self.tensors = placement.tensors
         self.rest = rest
@@ -69,7 +78,7 @@ class Flow:
         self.items: list[tuple[int, int, Item]] = []  # (stage, level, item)
         self.moves: list[Move] = []
         self.fed: dict[int, str] = {}
-        self.active = active_tensors(placement)
+        self.active = active_tensors(placement, leaves, seeds)
         self.results: dict[int, tuple[str, str]] = {}  # slot → (kind of output, target)
         for placed in placement.placed:
             self.add(placed)
@@ -161,18 +170,23 @@ class Flow:
             self.results.setdefault(slot, (output.kind, target))
 
 
-def active_tensors(placement: Placement) -> frozenset[str]:
-    """Tensors that a gradient flows through: they depend on a parameter, and the loss depends on them."""
+def active_tensors(
+    placement: Placement, leaves: Collection[str] | None = None, seeds: Seeds = "loss"
+) -> frozenset[str]:
+    """Tensors that a gradient flows through: they depend on a leaf, and an output of the kind ``seeds`` on them.
+
+    leaves: parameters and inputs whose gradients are wanted; None: all parameters.
+    """
     tensors, graph = placement.tensors, placement.graph
-    if graph.loss is None:
-        return frozenset()
-    moved = {t.name for t in tensors.values() if t.kind == "parameter" and t.is_floating}
+    wanted = {o.tensor for o in graph.outputs if o.kind == seeds and tensors[o.tensor].is_floating}
+    if leaves is None:
+        leaves = {t.name for t in tensors.values() if t.kind == "parameter"}
+    moved = {name for name in leaves if tensors[name].is_floating}
     for placed in placement.placed:
         if placed.op.base != "detach" and not moved.isdisjoint(placed.op.inputs):
             moved.update(n for n in placed.op.outputs if n is not None and tensors[n].is_floating)
-    wanted = {graph.loss}
     for placed in reversed(placement.placed):
-        if not wanted.isdisjoint(n for n in placed.op.outputs if n is not None):
+        if placed.op.base != "detach" and not wanted.isdisjoint(n for n in placed.op.outputs if n is not None):
             wanted.update(placed.op.inputs)
     return frozenset(moved & wanted)
 

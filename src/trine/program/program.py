@@ -97,6 +97,7 @@ class Program(msgspec.Struct, frozen=True):
     stored: tile number → buffer or constant.
     updates: (tile that holds the new value, buffer name); loss: its tile, where this stage makes it.
     batches: rows ``(low, high)`` of the batch that each micro-batch takes.
+    seeds: tiles of losses or results whose gradient this engine begins with: what is whole, one engine of a group does.
     """
 
     rank: int
@@ -116,6 +117,7 @@ class Program(msgspec.Struct, frozen=True):
     results: dict[int, str]
     batches: tuple[tuple[int, int], ...]
     instructions: tuple[Instruction, ...]
+    seeds: tuple[int, ...] = ()
 
     def grid(self) -> str:
         """The instructions, one a line, as a person reads them."""

@@ -95,6 +95,8 @@ def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe
         error = row.predicted.time_s / time_s - 1
         corrected = row.predicted.time_s * slowdown(base, before, after) / time_s - 1
     note = row.note
+    if row.predicted is not None and sent is not None and row.predicted.bytes_sent not in (None, sent):
+        note = f"{note} Bytes sent were predicted as {row.predicted.bytes_sent} and counted as {sent}.".strip()
     if change > MOST_CHANGE:
         note = f"{note} The machine's speed changed by {change:.0%} while this row ran.".strip()
     entry.row = msgspec.structs.replace(

@@ -7,7 +7,7 @@ and only gradient edges are kept, so that a value lives no longer than its last 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from trine.run.transport import Transport, empty
 
 Running = Generator[None, None, None]
 Key = tuple[int, int | None]  # tile, micro-batch
+Code = Callable[..., tuple[Tensor, ...]]
 
 
 @dataclass
@@ -30,6 +31,8 @@ class Step:
 
     inputs: whole-batch tensors by graph name; weights: the share of each micro-batch's loss; losses: by micro-batch,
     where this engine makes the loss; results: (tile, micro-batch) → value.
+    variant: which of the engine's Programs; part: what is before the first backward pass, what is from there on, or
+    all; gradients: of the whole results by their target, where gradients begin there.
     """
 
     inputs: Mapping[str, Tensor]
@@ -39,6 +42,9 @@ class Step:
     seed: int = 0
     losses: dict[int, Tensor] = field(default_factory=dict)
     results: dict[Key, Tensor] = field(default_factory=dict)
+    variant: int = 0
+    part: Literal["all", "forward", "backward"] = "all"
+    gradients: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Engine:
@@ -54,9 +60,10 @@ class Engine:
         optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None,
     ) -> None:  # fmt: skip
         """``state``: whole tensors of parameters, buffers and constants; the engine copies its tiles."""
-        library = library or Library()
-        self.program, self.transport = program, transport
-        self.code = {number: library.code(segment) for number, segment in program.segments.items()}
+        self.library, self.transport = library or Library(), transport
+        self.programs: list[tuple[Program, dict[int, Code]]] = []
+        self.add(program)
+        self.program, self.code = self.programs[0]
         names = {**program.parameters, **program.stored}
         self.state: dict[str, Tensor] = {}
         for tile, name in names.items():
@@ -75,12 +82,20 @@ class Engine:
             "loss": self.seed_loss,
         }  # fmt: skip
 
+    def add(self, program: Program) -> int:
+        """Take another Program, of another batch for instance, which has the same tiles at rest; gives its variant."""
+        code = {number: self.library.code(segment) for number, segment in program.segments.items()}
+        self.programs.append((program, code))
+        return len(self.programs) - 1
+
     def run(self, step: Step) -> Running:
-        """One step: all instructions in order."""
-        self.values, self.grads, self.tape = {}, {}, {}
-        for tile, name in self.program.parameters.items():
-            self.values[tile, None] = self.state[name]
-        for instruction in self.program.instructions:
+        """One step: all instructions in order, or those of one part."""
+        self.program, self.code = self.programs[step.variant]
+        if step.part != "backward":
+            self.values, self.grads, self.tape = {}, {}, {}
+            for tile, name in self.program.parameters.items():
+                self.values[tile, None] = self.state[name]
+        for instruction in part_of(self.program, step.part):
             start_s = perf_counter()
             waiting = self.actions[instruction.kind](instruction, step)
             if waiting is not None:
@@ -225,10 +240,13 @@ class Engine:
                 step.results[tile, m] = self.values[tile, m]
 
     def seed_loss(self, instruction: Instruction, step: Step) -> None:
-        """The gradient of a whole loss is partial: one engine seeds it."""
+        """Where gradients begin: the loss with its weight, or the results with the gradients that are given."""
         m = instruction.micro_batch
-        for tile in self.program.losses:
-            if (tile, m) in self.values and m is not None and not any(self.program.coords):
+        for tile in self.program.seeds:
+            given = step.gradients.get(self.program.results.get(tile, ""))
+            if given is not None:
+                self.accumulate((tile, m), take(given, self.program.tiles[tile].box))
+            elif (tile, m) in self.values and tile in self.program.losses and m is not None:
                 self.accumulate((tile, m), torch.full_like(self.values[tile, m], step.weights[m]))
 
     def collect(self) -> None:
@@ -270,6 +288,13 @@ class Engine:
         self.optimizer.step()
         for name in self.trained:
             self.state[name].grad = None
+
+
+def part_of(program: Program, part: str) -> tuple[Instruction, ...]:
+    """The instructions before the first backward pass, those from there on, or all."""
+    steps = program.instructions
+    border = next((number for number, step in enumerate(steps) if step.kind == "loss"), len(steps))
+    return {"all": steps, "forward": steps[:border], "backward": steps[border:]}[part]
 
 
 def _lengths(where: Box) -> tuple[int, ...]:
