@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trine.capture.inputs import Inputs
-from trine.capture.model import Loss, Model, OptimizerFactory, make_model, resize
+from trine.capture.model import Loss, Model, OptimizerFactory, make_model
 from trine.cost.profile import Profile, cache_directory, load_profile, save_profile
 from trine.errors import BadInput
 from trine.measure.allocator import keep_memory
@@ -22,7 +21,7 @@ from trine.report.forecast import Forecast, Profiles, Say, Setting, forecast
 from trine.report.measured import Truth, measure
 from trine.report.rows import Comparison, Row
 from trine.report.show import Screen
-from trine.report.wish import header, is_by_hand, plan_by_hand, plan_from_file, refuse_later, wish
+from trine.report.wish import header, is_by_hand, plan_by_hand, plan_from_file, refuse_later, resized, wish
 from trine.run.job import Job
 from trine.scenario.scenario import BATCHES, KINDS, Kind, Scenario
 
@@ -87,14 +86,6 @@ def compare(
         except KeyboardInterrupt:
             notes.append("Interrupted: rows without a measured figure are predicted.")
     return now(*notes)
-
-
-def resized(model: Model, batch: int) -> Model:
-    """The model with example inputs of another batch size."""
-    if model.inputs.batch == batch:
-        return model
-    inputs: Inputs = resize(model, batch)
-    return Model(model.name, model.module, inputs, model.loss, model.optimizer, model.seed, model.weights)
 
 
 def _all_cores(directory: Path | None, profile: Profile, count: int) -> Profile:

@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trine.capture.model import Model
+from trine.capture.model import Model, resize
 from trine.capture.specification import load_model
 from trine.errors import BadInput, PlanMismatch
 from trine.plan.build import build, check, cut_sizes
@@ -90,6 +90,13 @@ def usual_plans(job: Job, engines: int = 2) -> list[Plan]:
     else:
         plans.append(build(job.graph(), stages=engines, batch=job.batch))
     return plans
+
+
+def resized(model: Model, batch: int) -> Model:
+    """The model with example inputs of another batch size."""
+    if model.inputs.batch == batch:
+        return model
+    return Model(model.name, model.module, resize(model, batch), model.loss, model.optimizer, model.seed, model.weights)
 
 
 def header(model: Model, options: "ModelOptions") -> str:

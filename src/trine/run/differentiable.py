@@ -159,7 +159,7 @@ class Call:
         form, flights = self.form, self.flights
         given = {name: g for name, g in zip(form.outputs, gradients, strict=True) if g is not None}
         targets = {o.tensor: o.target for o in reversed(form.graph.outputs) if o.kind == "user"}
-        self.flights = None
+        self.flights = self.owner = None
         found = self.engines.backward(form, {targets[name]: g for name, g in given.items()}, flights)
         reached = reaching(form.graph, given)
         return [found.get(name) if name in reached else None for name in form.leaves]

@@ -1,6 +1,7 @@
 """``parallelize``: a module that is used as the original and runs by a plan, on threads of this process."""
 
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,45 +50,43 @@ class Parallel(nn.Module):
 
     def __init__(self, module: nn.Module, found: Fit, batch_dims: dict[str, int | None]) -> None:
         training = module.training
-        self.__dict__["original"] = module
+        self.__dict__["_original"] = module
         super().__init__()
         for shared in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             self.__dict__[shared] = module.__dict__[shared]
-        self.training = training
-        self.found, self.batch_dims = found, batch_dims
-        self.captures: dict[Any, tuple[Captured, Plan, int]] = {}
-        self.forms: dict[Any, Form] = {}
-        self.engines = Engines()
-        weakref.finalize(self, self.engines.close)
+        module.training = training
+        own: dict[str, Any] = self.__dict__
+        own["_found"], own["_batch_dims"] = found, batch_dims
+        own["_captures"], own["_forms"], own["_engines"] = {}, {}, Engines()
+        weakref.finalize(self, self._engines.close)
 
     @property
     def training(self) -> bool:  # type: ignore[override]
         """The original's mode."""
-        return bool(self.__dict__["original"].training)
+        return bool(self.__dict__["_original"].training)
 
     @training.setter
     def training(self, mode: bool) -> None:
-        self.__dict__["original"].training = mode
+        self.__dict__["_original"].training = mode
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The original's results, with gradients to its parameters and to inputs that ask for them."""
-        if self.training and self.found.plan.micro_batches > 1:
+        if self.training and self._found.plan.micro_batches > 1:
             raise self._streams("A forward pass in training")
         key, leaves = self._key(args, kwargs)
         captured, plan, batch = self._captured(key, args, kwargs)
         given = {name: leaves[number] for name, number in captured.leaves.items()}
-        state = captured.state(self.original)
+        state = captured.state(self._original)
         wanted = _wanted(captured.graph, state, given)
-        if (key, wanted) not in self.forms:
-            self.forms[key, wanted] = Form(captured, plan, batch, wanted)
-        form = self.forms[key, wanted]
-        if form.leaves and self.found.plan.micro_batches > 1:
+        if (key, wanted) not in self._forms:
+            self._forms[key, wanted] = Form(captured, plan, batch, wanted)
+        form = self._forms[key, wanted]
+        if form.leaves and self._found.plan.micro_batches > 1:
             raise self._streams("A forward pass with gradients")
-        call = Call(self, self.engines, form)
+        call = Call(self, self._engines, form)
         known = {**state, **given}
         plain = {name: value.detach() for name, value in known.items()}
-        with torch.no_grad():
-            arguments = ({name: plain[name] for name in given}, captured.graph.batch_dims, plain)
+        arguments = ({name: plain[name] for name in given}, captured.graph.batch_dims, plain)
         if form.leaves:
             outputs = Through.apply(call, arguments, *(known[name] for name in form.leaves))
         else:
@@ -99,7 +98,7 @@ class Parallel(nn.Module):
 
     def _streams(self, what: str) -> BadInput:
         return BadInput(
-            f"{what} was asked for under a plan with {self.found.plan.micro_batches} micro-batches.",
+            f"{what} was asked for under a plan with {self._found.plan.micro_batches} micro-batches.",
             "They stream forward and backward at once, so that there is no backward() to wait for.",
             "Use trine.train_step(module, plan, …), torch.no_grad() in evaluation, or a plan with one micro-batch.",
         )
@@ -107,9 +106,9 @@ class Parallel(nn.Module):
     def _key(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
         """What a capture holds for: mode, shapes and types; and the leaves of the arguments."""
         leaves, structure = pytree.tree_flatten((args, kwargs))
-        own = [*self.original.parameters(), *self.original.buffers()]
+        own = [*self._original.parameters(), *self._original.buffers()]
         key = (
-            tuple(part.training for part in self.original.modules()), str(structure), tuple(map(_sort, leaves)),
+            tuple(part.training for part in self._original.modules()), str(structure), tuple(map(_sort, leaves)),
             tuple((tuple(value.shape), value.dtype) for value in own),
             torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
         )  # fmt: skip
@@ -117,45 +116,50 @@ class Parallel(nn.Module):
 
     def _captured(self, key: Any, args: Any, kwargs: Any) -> tuple[Captured, Plan, int]:
         """The capture for such inputs, the plan for its graph, and the batch."""
-        if key not in self.captures:
-            module = self.original
-            inputs = Inputs.of(module, args, kwargs, None, {}, False)
+        if key not in self._captures:
+            inputs = Inputs.of(self._original, args, kwargs, None, {}, False)
             known = {name for name, _ in inputs.groups()}
-            dims = {name: dim for name, dim in self.batch_dims.items() if name in known}
-            inputs = Inputs.of(module, args, kwargs, None, dims, False)
+            dims = {name: dim for name, dim in self._batch_dims.items() if name in known}
+            inputs = replace(inputs, batch_dims=dims)
             inputs.check()
-            model = Model(self.found.graph.name, module, inputs)
+            model = Model(self._found.graph.name, self._original, inputs)
             captured = capture(model, training=self.training, with_loss=False)
-            self.captures[key] = (captured, self.found.on(captured.graph), inputs.batch)
-        return self.captures[key]
+            self._captures[key] = (captured, self._found.on(captured.graph), inputs.batch)
+        return self._captures[key]
 
     def train(self, mode: bool = True) -> "Parallel":
         """Set the original's mode."""
-        self.original.train(mode)
+        self._original.train(mode)
         return self
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The original's."""
-        return self.original.state_dict(*args, **kwargs)
+        return self._original.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Load into the original."""
-        return self.original.load_state_dict(*args, **kwargs)
+        return self._original.load_state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self.original._load_from_state_dict(*args, **kwargs)
+        self._original._load_from_state_dict(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["original"], name)
+        return getattr(self.__dict__["_original"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set it on the original; what was captured no longer holds."""
+        setattr(self.__dict__["_original"], name, value)
+        self._captures.clear()
+        self._forms.clear()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parallel, (self.original, self.found, self.batch_dims)
+        return Parallel, (self._original, self._found, self._batch_dims)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return self.__reduce__()
 
     def __repr__(self) -> str:
-        return f"Parallel({self.found.plan.describe()}): {self.original!r}"
+        return f"Parallel({self._found.plan.describe()}): {self._original!r}"
 
 
 def _sort(leaf: Any) -> Any:

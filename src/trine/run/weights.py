@@ -30,20 +30,22 @@ def micro_batch_weights(
     graphs = [graph_of(high - low) for low, high in rows]
     if graphs[0].loss is None:
         return (1.0,) * len(rows)
+    by_size = {high - low: (graph, loss_kind(graph)) for graph, (low, high) in zip(graphs, rows, strict=True)}
     kind, counting = loss_kind(graphs[0])
     share = [(high - low) / (rows[-1][1] - rows[0][0]) for low, high in rows]
     if kind == "sum":
         return (1.0,) * len(rows)
-    if kind != "mean":
+    if kind != "mean" or any(found[0] != kind or len(found[1]) != len(counting) for _, found in by_size.values()):
         raise BadInput(
             f"The loss of {graphs[0].name} is not a mean or a sum over the batch, so it is not a sum over micro-batches.",
             "Micro-batches need a loss that is.", "Leave --micro-batches out, or end the loss in a mean or a sum.",
         )  # fmt: skip
-    for number in counting:
+    for which, number in enumerate(counting):
         counts = []
-        for graph, (low, high) in zip(graphs, rows, strict=True):
+        for low, high in rows:
+            graph, (_, numbers) = by_size[high - low]
             cut = {n: _rows(v, graph.batch_dims.get(n, -1), low, high) for n, v in inputs.items()}
-            counts.append(_count(graph, graph.operators[number], {**cut, **constants}))
+            counts.append(_count(graph, graph.operators[numbers[which]], {**cut, **constants}))
         shares = [c / sum(counts) for c in counts] if sum(counts) else share
         if len(counting) == 1 and _producer(graphs[0], graphs[0].loss) == "ratio":
             return tuple(shares)
