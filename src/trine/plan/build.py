@@ -73,7 +73,7 @@ def build(
             "Give as many shares as one axis has coordinates: --data 2 --shares 3:1.",
         )
     plan = Plan(
-        graph.name, graph.fingerprint(), {name: graph.tensors[name].shape for name in graph.inputs},
+        graph.name, {}, graph.fingerprint(), {name: graph.tensors[name].shape for name in graph.inputs},
         batch or 0, tuple(reversed(axes)), balanced(graph, stages), micro_batches, schedule,
         "local" if batch_norm == "local" else "synced",
     )  # fmt: skip

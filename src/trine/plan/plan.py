@@ -33,7 +33,7 @@ class Axis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Axes × stages × micro-batches.
 
-    model, fingerprint, input_shapes: what the plan was made for, at the size of its largest micro-batch.
+    model, model_options, fingerprint, input_shapes: what the plan was made for, at the size of its largest micro-batch.
     batch: rows of the whole batch; 0 where it is not said.
     stage_starts: names of the operators at which stages 1, 2, … begin, in the graph's order.
     micro_batches: in how many pieces the batch streams through the stages.
@@ -42,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     model: str = ""
+    model_options: dict[str, str] = {}
     fingerprint: str = ""
     input_shapes: dict[str, tuple[int, ...]] = {}
     batch: int = 0

@@ -56,7 +56,7 @@ def explain(plan: Plan, programs: Sequence[Program], trace: Trace, sent: int, on
         text = f"Stage {slowest} is the slowest, busy {share:.0%} of the time; {trace.bubble_share:.0%} is bubble"
         if plan.micro_batches == 1:
             return text + ": without micro-batches only one stage works at a time."
-        return text + f" with {plan.micro_batches} micro-batches; {amount} of hidden states are sent."
+        return text + f" with {plan.micro_batches} micro-batches; an engine sends at most {amount}."
     halo = sum(1 for t in programs[0].transfers.values() if t.kind == "exchange")
     points = sum(1 for t in programs[0].transfers.values() if t.kind in ("all_reduce", "all_gather", "reduce_scatter"))
     combines = len(programs[0].combines)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from trine.graph.graph import Graph, Operator, Tensor
-from trine.graph.part import Part, even
+from trine.graph.part import Part, even, is_partition, union
 from trine.operators.family import Rule, family_of
 from trine.operators.sequential import LOCAL, REWRITES
 from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, State
@@ -221,7 +221,7 @@ class _Placer:
                     continue
                 if rule.kind == "feature":  # its other input is a weight: following it makes no sense
                     continue
-                parts = rule.follow(cut, state.parts)
+                parts = joined(rule, states) or rule.follow(cut, state.parts)
                 if parts is not None and legal(rule, parts):
                     return rule, parts
         if axis.cut in FEATURES and all(state == WHOLE for state in states):
@@ -238,6 +238,19 @@ class _Placer:
             if legal(rule, parts):
                 return rule, parts
         return None
+
+
+def joined(rule: Rule, states: Sequence[State]) -> tuple[Part, ...] | None:
+    """What follows from all inputs that the rule cuts together, where each is cut as the rule wants and they make one
+    partition: each engine then joins (cat) or adds just what it has."""
+    followed = []
+    for cut in rule.inputs:
+        state = states[cut.position]
+        if not isinstance(state, Split) or state.dim != cut.dim:
+            return None
+        followed.append([cut.relation.follow(part) for part in state.parts])
+    parts = tuple(union(*column) for column in zip(*followed, strict=True))
+    return parts if is_partition(parts, rule.length) and legal(rule, parts) else None
 
 
 def legal(rule: Rule, parts: Sequence[Part]) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from trine.graph.part import full
+from trine.graph.part import full, size
 from trine.operators.family import family_of
 from trine.plan.layout import Split
 from trine.plan.plan import FEATURES
@@ -39,7 +39,7 @@ def shares(placement: Placement) -> tuple[Share, ...]:
         tiled = having = 0.0
         whole = []
         for placed, n in work:
-            if placed.rules[number] is not None:
+            if is_tiled(placement, placed, number):
                 tiled += n
                 having += n
             elif has_dimension(placement, placed, number, axis.cut):
@@ -58,11 +58,27 @@ def flops(placement: Placement, placed: Placed) -> float:
     return family_of(placed.op).flops(placed.op, inputs, outputs)
 
 
+def is_tiled(placement: Placement, placed: Placed, number: int) -> bool:
+    """Whether an operator is cut along an axis, so that no coordinate does all of it."""
+    rule = placed.rules[number]
+    if rule is None:
+        return False
+    for names, layouts in ((placed.op.inputs, placed.needs), (placed.op.outputs, placed.layouts)):
+        for name, layout in zip(names, layouts, strict=True):
+            state = layout[number]
+            if name is not None and isinstance(state, Split):
+                length = placement.tensors[name].shape[state.dim]
+                if length > 1 and all(size(part) < length for part in state.parts):
+                    return True
+    return False
+
+
 def has_dimension(placement: Placement, placed: Placed, number: int, cut: str) -> bool:
-    """Whether an operator that ran whole along an axis could have been cut by it."""
+    """Whether an operator that ran whole along an axis could have been cut by it.  A dimension of one index cannot."""
     for name in placed.op.inputs:
         layout = placement.made.get((name, placed.stage))
-        if layout is not None and isinstance(layout[number], Split):
+        state = layout[number] if layout is not None else None
+        if isinstance(state, Split) and placement.tensors[name].shape[state.dim] > 1:
             return True
     rules = family_of(placed.op).rules(placed.op, placement.tensors)
     return cut in FEATURES and any(rule.kind == "feature" and rule.length > 1 for rule in rules)

@@ -18,11 +18,12 @@ from trine.cost.segments import AnalyticCosts, Costs, MeasuredCosts
 from trine.errors import BadInput
 from trine.measure.machine import machine_cluster, read_machine
 from trine.measure.operators import optimizer_name
+from trine.plan.build import build
 from trine.plan.file import write_plan
 from trine.plan.plan import Plan
 from trine.planner.candidates import candidates
 from trine.planner.predict import Prediction, predict
-from trine.report.wish import header, is_by_hand, plan_by_hand, plan_from_file, refuse_later, resized, wish
+from trine.report.wish import Kept, header, is_by_hand, plan_by_hand, plan_from_file, refuse_later, resized, wish
 from trine.run.job import Job
 from trine.run.judge import SGD
 from trine.scenario.scenario import BATCHES, Kind, Scenario
@@ -65,7 +66,7 @@ def plan(
     job = Job(resized(model, asked.batch), asked.training)
     count, costs_of, origin = costs_for(engines, cluster, directory)
     plans, died = candidates(job.graph_for, asked, count)
-    return rank(job, [Plan(model=job.graph().name, batch=asked.batch), *plans], costs_of, died, origin)
+    return rank(job, [build(job.graph(), batch=asked.batch), *plans], costs_of, died, origin)
 
 
 def rank(job: Job, plans: list[Plan], costs_of: CostsOf, died: dict[str, str], origin: str) -> Planned:
@@ -128,10 +129,10 @@ def run(options: "Options") -> int:
     else:
         count, costs_of, origin = costs_for(options.engines.engines, options.engines.cluster, directory)
         plans, died = candidates(job.graph_for, scenario, count)
-        result = rank(job, [Plan(model=job.graph().name, batch=job.batch), *plans], costs_of, died, origin)
+        result = rank(job, [build(job.graph(), batch=job.batch), *plans], costs_of, died, origin)
     show(Console(highlight=False), header(asked.model, options.model), result, scenario, options.output.verbose)
     if options.plan.save is not None:
-        write_plan(result.best, options.plan.save)
+        write_plan(msgspec.structs.replace(result.best, model_options=Kept.write(options.model)), options.plan.save)
     if options.output.json is not None:
         rows = [{"plan": msgspec.to_builtins(p), "predicted": msgspec.to_builtins(f)} for p, f in result.ranked]
         text = msgspec.json.encode({"costs": result.costs, "plans": rows, "impossible": result.died})

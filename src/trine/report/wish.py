@@ -2,7 +2,8 @@
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from trine.capture.model import Model, resize
 from trine.capture.specification import load_model
@@ -32,10 +33,60 @@ class Wish:
 def wish(options: "Options", default_batch: int) -> Wish:
     """The model of the command line, or of the plan file if MODEL is left out."""
     plan = read_plan(options.plan.file) if options.plan.file is not None else None
-    spec = options.model.spec or (plan.model if plan is not None else None)
-    assert spec is not None, "the command line asks for a model or a plan"
     batch = options.scenario.batch or (plan.batch if plan is not None else None) or default_batch
-    return Wish(load_model(spec, options.model, batch), plan)
+    if options.model.spec is None and plan is not None:
+        return Wish(load_model(plan.model, Kept.read(plan.model_options), batch), plan)
+    assert options.model.spec is not None, "the command line asks for a model or a plan"
+    return Wish(load_model(options.model.spec, options.model, batch), plan)
+
+
+@dataclass(frozen=True)
+class KeptSetting:
+    """One ``--set`` that a plan was made with."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The model's options that a plan was made with, so that its file alone names the model."""
+
+    set: tuple[KeptSetting, ...] = ()
+    size: int | None = None
+    seq: int | None = None
+    dtype: str | None = None
+    seed: int | None = None
+    load: Path | None = None
+    input: tuple[Any, ...] = ()
+
+    @staticmethod
+    def write(options: "ModelOptions") -> dict[str, str]:
+        """Options as the text of a plan; weights and ``--input`` are not kept: such a model is named again."""
+        result = {f"set {s.key}": s.value for s in options.set}
+        for name in ("size", "seq", "dtype", "seed"):
+            if getattr(options, name) is not None:
+                result[name] = str(getattr(options, name))
+        return result
+
+    @staticmethod
+    def read(text: dict[str, str]) -> "Kept":
+        """The inverse; BadInput for a key that nobody writes."""
+        values: dict[str, Any] = {}
+        sets = []
+        for key, value in text.items():
+            if key.startswith("set "):
+                sets.append(KeptSetting(key[4:], value))
+            elif key in ("size", "seq", "seed") and value.isdigit():
+                values[key] = int(value)
+            elif key == "dtype":
+                values[key] = value
+            else:
+                raise BadInput(
+                    f"The plan has the model option {key!r} = {value!r}.",
+                    "Possible: size, seq, seed (whole numbers), dtype, and set KEY.", "Correct the plan file.",
+                )  # fmt: skip
+        return Kept(tuple(sets), **values)
 
 
 def refuse_later(options: "PlanOptions") -> None:
@@ -59,8 +110,8 @@ def plan_by_hand(options: "PlanOptions", job: Job) -> Plan:
     refuse_later(options)
     micro_batches = options.micro_batches or 1
     return build(
-        job.graph_for(micro_batches), data=options.data or 1, stages=options.stages or 1, tensor=options.tensor or (),
-        cuts=options.cut, shares=options.shares or (), micro_batches=micro_batches,
+        job.narrow_graph(micro_batches), data=options.data or 1, stages=options.stages or 1, tensor=options.tensor or (),
+        cuts=options.cut or (), shares=options.shares or (), micro_batches=micro_batches,
         schedule="gpipe" if options.schedule == "gpipe" else "1f1b", batch_norm=options.batch_norm or "synced",
         batch=job.batch,
     )  # fmt: skip
@@ -70,7 +121,7 @@ def plan_from_file(plan: Plan, job: Job, name: str) -> Plan:
     """A plan that was read, held against the model that it is used for."""
     if plan.batch and plan.batch != job.batch:
         raise PlanMismatch(plan=name, changed=[f"the batch was {plan.batch}, is {job.batch}"])
-    check(plan, job.graph_for(plan.micro_batches), job.batch)
+    check(plan, job.narrow_graph(plan.micro_batches), job.batch)
     return plan
 
 

@@ -78,6 +78,11 @@ class Job:
             )  # fmt: skip
         return self.graph(batches(self.batch, micro_batches)[0][1])
 
+    def narrow_graph(self, micro_batches: int) -> Graph:
+        """The same in the model's own types, by which plans know it."""
+        self.graph_for(micro_batches)
+        return self.captured(batches(self.batch, micro_batches)[0][1]).graph
+
     def compiled(self, plan: Plan) -> Compiled:
         """The Programs of a plan."""
         return Compiled(self.graph, plan, self.batch)
