@@ -23,7 +23,9 @@ def read_plan(path: Path) -> Plan:
     """Read a plan; BadInput says where in the file what is wrong."""
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise BadInput(f"{path} has {path.stat().st_size} bytes.", "A plan has at most 16 MiB.", "Give a plan file.")
+            raise BadInput(
+                f"{path} has {path.stat().st_size} bytes.", "A plan has at most 16 MiB.", "Give a plan file."
+            )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"The plan {path} could not be read: {error}.") from error

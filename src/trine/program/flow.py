@@ -196,7 +196,7 @@ def resting(placement: Placement) -> dict[str, tuple[int, Layout]]:
 
     A parameter or buffer whose readers all want the same cut rests cut; else whole.  Inputs rest as they are cut.
     """
-    plan, graph, tensors = placement.plan, placement.graph, placement.tensors
+    plan, graph = placement.plan, placement.graph
     wants: dict[str, list[tuple[int, Layout]]] = {}
     for placed in placement.placed:
         for name, need in zip(placed.op.inputs, placed.needs, strict=True):

@@ -69,7 +69,8 @@ class Anatomy:
         self.graph = graph
         self.flops = {op.name: operator_flops(graph, number) for number, op in enumerate(graph.operators)}
         self.sizes = cut_sizes(graph)
-        self.placed = {cut: place(graph, Plan(axes=(Axis("cut", 2, cut),))) for cut, n in self.sizes.items() if n > 1}
+        plans = {cut: Plan(axes=(Axis("cut", 2, cut),)) for cut, size in self.sizes.items() if size > 1}
+        self.placed = {cut: place(graph, plan) for cut, plan in plans.items()}
         self.tiled = {
             cut: {p.op.name for p in placement.placed if p.rules[0] is not None}
             for cut, placement in self.placed.items()
@@ -89,7 +90,9 @@ class Anatomy:
     def operators(self) -> tuple[Layer, ...]:
         """One row for each operator."""
         seen: set[str] = set()
-        return tuple(self._layer(op.name, (op,), seen) for op in self.graph.operators)
+        return tuple(
+            self._layer(f"{op.module}: {op.name}".removeprefix(": "), (op,), seen) for op in self.graph.operators
+        )
 
     def layers(self, most: int = MOST_ROWS) -> tuple[Layer, ...]:
         """One row for each module, or for the modules around them where they are too many."""
@@ -154,7 +157,7 @@ class Anatomy:
             return None
         if rules:
             terms = [n for n in op.inputs if tensors[n].is_floating and len(tensors[n].shape) > 1]
-            return "summed" if len(terms) == 1 else None  # a product of two tensors is no sequential point
+            return "summed" if terms == [name] else None  # a product of two tensors is no sequential point
         return "whole" if (name, dim) in self.names else None
 
     @staticmethod

@@ -56,13 +56,16 @@ def compare(
     keep_memory()
     end = time.monotonic() + budget_s
     speak = say or (lambda text: None)
-    profile = calibrate(directory, progress=lambda what, share: speak(f"calibrating {share:.0%}: {what}"), machine=machine)
+    profile = calibrate(
+        directory, progress=lambda what, share: speak(f"calibrating {share:.0%}: {what}"), machine=machine
+    )
     profiles = Profiles(profile, _all_cores(directory, profile, count))
     link = "processes" if on == "processes" else "threads"
     kinds = [kind for kind in KINDS if kind in scenarios]
-    setting = Setting(count, link, budget_s=0.4 * budget_s / len(kinds))  # type: ignore[arg-type]
     forecasts = []
-    for kind in kinds:
+    for number, kind in enumerate(kinds):
+        left_s = max(end - time.monotonic() - 0.5 * budget_s, 0.0) / (len(kinds) - number)
+        setting = Setting(count, link, budget_s=left_s)  # type: ignore[arg-type]
         scenario = Scenario(kind, batch or BATCHES[kind])
         sized = resized(model, scenario.batch)
         fixed = list(plans(Job(sized, scenario.training))) if plans is not None else []
@@ -102,7 +105,9 @@ def _measure_all(
     base = probe(engines, duration_s=0.5)
     queue = []
     for f in forecasts:
-        runnable = [e for e in f.entries if e.row.predicted is not None or e.num_threads != 1 or e.row.row == "one engine"]
+        runnable = [
+            e for e in f.entries if e.row.predicted is not None or e.num_threads != 1 or e.row.row == "one engine"
+        ]
         runnable = [e for e in runnable if e.row.row != "best mix" or e.plan is not None]
         baselines = ("one engine", "PyTorch, all cores")
         runnable.sort(key=lambda e: e.row.time_s)

@@ -106,7 +106,9 @@ def forecast(
     cores = predict(one_plan, one, whole)[0]
     cores = msgspec.structs.replace(cores, reason="Each operator is cut inside the library, which waits at its end.")
     result.entries.append(entry(scenario, "one engine", None, one, single, 1, cost(one).timed_share(one)))
-    result.entries.append(entry(scenario, "PyTorch, all cores", None, one, cores, setting.engines, whole.timed_share(one)))
+    result.entries.append(
+        entry(scenario, "PyTorch, all cores", None, one, cores, setting.engines, whole.timed_share(one))
+    )
     final = {name: predict(plan, known[name], cost(known[name]), single.time_s)[0] for name, plan in finalists.items()}
     timed = {name: cost(known[name]).timed_share(known[name]) for name in finalists}
     for kind in ("data", "model", "tensor"):
@@ -135,12 +137,21 @@ def choose(plans: Sequence[Plan], rough: dict[str, float]) -> dict[str, Plan]:
 
 
 def entry(
-    scenario: Scenario, name: str, plan: Plan | None, programs: tuple[Program, ...], p: Prediction, threads: int,
+    scenario: Scenario,
+    name: str,
+    plan: Plan | None,
+    programs: tuple[Program, ...],
+    p: Prediction,
+    threads: int,
     timed: float,
 ) -> Entry:
     """A row with its prediction, stamped now."""
     figures = Figures(p.time_s, scenario.throughput_per_s(p.time_s), p.memory_bytes, p.bytes_sent)
-    note = "" if timed >= 0.995 else f"{1 - timed:.0%} of the predicted work is operators not timed here, predicted by rates."
+    note = (
+        ""
+        if timed >= 0.995
+        else f"{1 - timed:.0%} of the predicted work is operators not timed here, predicted by rates."
+    )
     row = Row(
         TITLES[scenario.kind], name, msgspec.to_builtins(plan) if plan is not None else None,
         plan.describe() if plan is not None else f"{threads} intra-op thread{'s' if threads > 1 else ''}",
@@ -151,11 +162,17 @@ def entry(
 
 def impossible(scenario: Scenario, kind: str, died: dict[str, str]) -> Entry:
     """A row that no plan can fill, with the reason."""
-    start = {"data": "data 2 × stages 1 × tensor 1", "model": "data 1 × stages 2", "tensor": "data 1 × stages 1 × tensor 2"}
+    start = {
+        "data": "data 2 × stages 1 × tensor 1",
+        "model": "data 1 × stages 2",
+        "tensor": "data 1 × stages 1 × tensor 2",
+    }
     why = next((text for name, text in died.items() if name.startswith(start[kind])), "")
     if kind == "data" and scenario.batch == 1:
         why = "One request cannot be split over replicas: each replica would answer a request of its own."
-    row = Row(TITLES[scenario.kind], kind, None, "not possible", None, None, None, why or "No cut of this kind is possible.")
+    row = Row(
+        TITLES[scenario.kind], kind, None, "not possible", None, None, None, why or "No cut of this kind is possible."
+    )
     return Entry(row)
 
 

@@ -56,7 +56,8 @@ def inspect(
     own = list(model.module.parameters())
     common: dict[str, Any] = {
         "model": model.name, "training": training, "batch": model.inputs.batch,
-        "num_parameters": sum(p.numel() for p in own), "parameter_bytes": sum(p.numel() * p.element_size() for p in own),
+        "num_parameters": sum(p.numel() for p in own),
+        "parameter_bytes": sum(p.numel() * p.element_size() for p in own),
     }  # fmt: skip
     try:
         graph = capture(model, training=training, with_loss=training).graph
@@ -69,7 +70,8 @@ def _parts(graph: Graph) -> dict[str, Any]:
     anatomy = Anatomy(graph)
     operators = anatomy.operators()
     return {
-        "flops": sum(row.flops for row in operators), "activation_bytes": sum(row.activation_bytes for row in operators),
+        "flops": sum(row.flops for row in operators),
+        "activation_bytes": sum(row.activation_bytes for row in operators),
         "layers": anatomy.layers(), "operators": operators, "points": anatomy.points(), "cuts": anatomy.cuts(),
     }  # fmt: skip
 

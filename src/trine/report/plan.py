@@ -79,9 +79,7 @@ def rank(job: Job, plans: list[Plan], costs_of: CostsOf, died: dict[str, str], o
     return Planned(tuple(found), died, origin)
 
 
-def costs_for(
-    engines: int | None, cluster: str | Cluster | None, directory: Path | None
-) -> tuple[int, CostsOf, str]:
+def costs_for(engines: int | None, cluster: str | Cluster | None, directory: Path | None) -> tuple[int, CostsOf, str]:
     """(number of engines, costs by number of engines at work, where they come from)."""
     if cluster is not None:
         known = choose_cluster(cluster) if isinstance(cluster, str) else cluster
@@ -100,7 +98,11 @@ def costs_for(
     profile: Profile | None = load_profile(directory, machine.fingerprint) if directory is not None else None
     if profile is None:
         here = machine_cluster(machine, num_engines=count)
-        return count, lambda n: AnalyticCosts(here), "estimates of this machine (`trine engines --calibrate` measures it)"
+        return (
+            count,
+            lambda n: AnalyticCosts(here),
+            "estimates of this machine (`trine engines --calibrate` measures it)",
+        )
     measured = profile
     return count, lambda n: MeasuredCosts(measured, n, "threads", optimizer_name(SGD)), f"measured {profile.date}"
 
@@ -111,7 +113,11 @@ def run(options: "Options") -> int:
     for name, given in (("--html", options.output.html), ("--trace", options.output.trace), ("--on", options.how.on)):
         if given:
             raise BadInput(f"{name} was given.", "plan cannot honour it yet.", "Leave it out.")
-    if options.scenario.rate_per_s is not None or options.scenario.p99_s is not None or options.how.budget_s is not None:
+    if (
+        options.scenario.rate_per_s is not None
+        or options.scenario.p99_s is not None
+        or options.how.budget_s is not None
+    ):
         raise BadInput("--rate, --p99 or --budget was given.", "plan cannot honour it yet.", "Leave it out.")
     kinds: tuple[Kind, ...] = options.scenario.scenario or ("training",)  # type: ignore[assignment]
     if len(kinds) > 1:

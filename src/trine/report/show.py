@@ -9,8 +9,6 @@ from rich.table import Table
 from trine.report.rows import Comparison, Figures, Row
 from trine.units import BYTES, TIME
 
-NARROW = 78
-
 
 class Screen:
     """Progress while it works (on a terminal: one line that changes), and the table at the end."""
@@ -24,7 +22,11 @@ class Screen:
         """The header, and how long it will take."""
         self.console.print(title, soft_wrap=True)
         long = f"about {TIME.format(0.4 * budget_s)}" if predicted_only else f"at most about {TIME.format(budget_s)}"
-        what = "predicts only" if predicted_only else "times operators, predicts every row, then measures the likely winners"
+        what = (
+            "predicts only"
+            if predicted_only
+            else "times operators, predicts every row, then measures the likely winners"
+        )
         self.console.print(f"This {what}: {long} (--budget changes it).", soft_wrap=True)
 
     def say(self, text: str) -> None:
@@ -49,18 +51,33 @@ class Screen:
 
     def block(self, result: Comparison, scenario: str, verbose: bool) -> None:
         """One scenario."""
-        rows = sorted((r for r in result.rows if r.scenario == scenario), key=lambda r: (r.predicted is None and r.measured is None, r.time_s))
+        rows = sorted(
+            (r for r in result.rows if r.scenario == scenario),
+            key=lambda r: (r.predicted is None and r.measured is None, r.time_s),
+        )
         one = next((r for r in rows if r.row == "one engine"), None)
         self.console.print(f"\n[bold]{scenario}[/bold]")
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in ("", "predicted", "measured", "speed-up", "memory", "sent", "equal"):
-            table.add_column(name, justify="left" if not name else "right", no_wrap=bool(name))
+        for name in ("", "predicted", "measured", "rate", "speed-up", "memory", "sent", "equal"):
+            table.add_column(name, justify="left" if not name else "right", no_wrap=True)
         for row in rows:
             cells = self.cells(row, one)
             table.add_row(*cells)
         self.console.print(table)
         for row in rows:
-            self.console.print(f"  {row.row}: {row.describes}. {row.reason}{' ' + row.note if row.note else ''}", style="dim", soft_wrap=False)
+            note = f" {row.note}" if row.note and verbose else ""
+            self.console.print(f"  {row.row}: {row.describes}. {row.reason}{note}", style="dim")
+        open_ = [row.row for row in rows if row.measured is None and row.predicted is not None]
+        if open_ and len(open_) < len([row for row in rows if row.predicted is not None]):
+            self.console.print(f"  Predicted only, for the budget was over: {', '.join(open_)}.", style="dim")
+        rough = [row.row for row in rows if "not timed" in row.note]
+        if rough:
+            self.console.print(
+                f"  Predicted partly from general rates (-v says how much): {', '.join(rough)}.", style="dim"
+            )
+        shaken = [row.row for row in rows if "speed changed" in row.note]
+        if shaken:
+            self.console.print(f"  The machine's speed changed while these ran: {', '.join(shaken)}.", style="dim")
         self.console.print(verdict(result, scenario), soft_wrap=False)
         if verbose:
             for row in rows:
@@ -74,7 +91,7 @@ class Screen:
         """A line of the table."""
 
         def shown(f: Figures | None) -> str:
-            return "–" if f is None else f"{TIME.format(f.time_s)}, {f.throughput_per_s:.3g}/s"
+            return "–" if f is None else TIME.format(f.time_s)
 
         speed = "–"
         if one is not None and row.time_s < float("inf"):
@@ -86,7 +103,9 @@ class Screen:
         memory = BYTES.format(figures.memory_bytes) if figures is not None and figures.memory_bytes is not None else "–"
         sent = BYTES.format(figures.bytes_sent) if figures is not None and figures.bytes_sent is not None else "–"
         equal = {True: "yes", False: "NO", None: "–"}[row.verified]
-        return [row.row, shown(row.predicted), shown(row.measured), speed, memory, sent, equal]
+        best = row.measured or row.predicted
+        rate = f"{best.throughput_per_s:.3g}/s" if best is not None else "–"
+        return [row.row, shown(row.predicted), shown(row.measured), rate, speed, memory, sent, equal]
 
 
 def verdict(result: Comparison, scenario: str) -> str:

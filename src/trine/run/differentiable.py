@@ -1,7 +1,7 @@
 """Programs as one function of torch's autograd: from a module's own tensors to its results, and back.
 
-Engines read the parameters as they are at each call: a tile is a view of its parameter, a copy only where it has several
-intervals.  What an engine keeps from forward to backward belongs to the call, so that any number of calls may be under
+Engines read the parameters as they are at each call: a tile is a view of its parameter, a copy only where it has
+several intervals.  What an engine keeps from forward to backward belongs to the call, so that any number of calls may be under
 way, and goes with the call's graph.
 """
 
@@ -131,7 +131,9 @@ class Call:
         self.flights: list[Flight] | None = None
         self.buffers: dict[str, Tensor] = {}
 
-    def forward(self, inputs: Mapping[str, Tensor], dims: Mapping[str, int], state: Mapping[str, Tensor]) -> list[Tensor]:
+    def forward(
+        self, inputs: Mapping[str, Tensor], dims: Mapping[str, int], state: Mapping[str, Tensor]
+    ) -> list[Tensor]:
         """The form's outputs, whole; ``buffers`` has the new values."""
         form = self.form
         seed = int(torch.randint(1 << 31, ())) if form.has_draws else 0
@@ -139,11 +141,10 @@ class Call:
         flights = self.engines.forward(form, step, form.tiles(state))
         cuts: dict[str, list[tuple[Tile, Tensor]]] = {}
         for program, flight in zip(form.programs, flights, strict=True):
-            for tile in program.results:
-                if (tile, 0) in flight.values:
-                    cuts.setdefault(program.tiles[tile].tensor, []).append((program.tiles[tile], flight.values[tile, 0]))
-            for tile, name in program.updates.items():
-                cuts.setdefault(program.tiles[tile].tensor, []).append((program.tiles[tile], flight.state[name]))
+            made = [(program.tiles[t], flight.values[t, 0]) for t in program.results if (t, 0) in flight.values]
+            made += [(program.tiles[t], flight.state[name]) for t, name in program.updates.items()]
+            for tile, value in made:
+                cuts.setdefault(tile.tensor, []).append((tile, value))
             flight.values = {}
         self.buffers = {o.target: whole(cuts[o.tensor]) for o in form.graph.outputs if o.kind == "buffer"}
         self.flights = flights if form.leaves else None

@@ -13,7 +13,7 @@ from trine.capture.export import Captured, capture
 from trine.capture.inputs import Inputs
 from trine.capture.model import Loss, Model, make_model
 from trine.errors import BadInput
-from trine.graph.graph import Graph, Output
+from trine.graph.graph import Graph
 from trine.plan.file import read_plan
 from trine.plan.plan import Plan
 from trine.run.differentiable import Call, Engines, Form, Through

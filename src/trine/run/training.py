@@ -107,7 +107,8 @@ class TrainStep:
             values = together([report(e, Step({}, {}, ()), tensors=True) for e in self.engines]).state
         else:
             values = self.state or {}
-        known = {name: values[tensor] for tensor, names in self.captured.parameters.items() if tensor in values for name in names}
+        names = self.captured.parameters.items()
+        known = {name: values[tensor] for tensor, own_names in names if tensor in values for name in own_names}
         return {name: known.get(name, value).detach().clone() for name, value in own.items()}
 
     def close(self) -> None:

@@ -1,0 +1,9 @@
+"""Small tensors are quicker on one thread."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    torch.set_num_threads(1)
