@@ -9,9 +9,9 @@ import weakref
 import msgspec
 import pytest
 import torch
+from tests.run.small import apart, images, language, net, words
 from torch.nn import functional
 
-from tests.run.small import apart, images, language, net, words
 from trine.capture.export import capture
 from trine.capture.model import make_model
 from trine.errors import BadInput, CannotCut, EngineFailed, PlanMismatch
@@ -120,7 +120,7 @@ def test_the_parameters_are_the_same_and_state_dicts_go_round():
     assert not own.training
     assert torch.allclose(other.eval()(X), parallel(X), rtol=0, atol=EXACT)
     outer = torch.nn.Sequential(parallel)
-    assert list(outer.state_dict())[0].startswith("0.stem")
+    assert next(iter(outer.state_dict())).startswith("0.stem")
     outer.load_state_dict(torch.nn.Sequential(other).state_dict())
     assert not outer.train(True)[0].eval().training
 

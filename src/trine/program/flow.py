@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trine.graph.graph import Tensor
-from trine.plan.layout import WHOLE, Layout, State, is_cut, narrows
+from trine.graph.part import span, union
+from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, State, is_cut, narrows
 from trine.program.moves import steps
 from trine.program.place import Placed, Placement
 from trine.program.program import TransferKind
@@ -75,6 +76,7 @@ class Flow:
         self.next_id = first_id
         self.slots: dict[int, Slot] = {}
         self.at: dict[tuple[str, int], list[int]] = {}
+        self.origin: dict[str, int] = {}  # activation → the slot in which it is made
         self.items: list[tuple[int, int, Item]] = []  # (stage, level, item)
         self.moves: list[Move] = []
         self.fed: dict[int, str] = {}
@@ -105,15 +107,17 @@ class Flow:
             if name is not None and slot is not None:
                 settled = self.placement.made[name, placed.stage]
                 if settled != self.slots[slot].layout:
-                    self.at[name, placed.stage].remove(slot)
-                    self.path(slot, placed.stage, settled)
+                    known = self.at[name, placed.stage]
+                    known.remove(slot)
+                    known.insert(0, self.path(slot, placed.stage, settled))
+                    known[:] = [s for s in dict.fromkeys(known) if PARTIAL not in self.slots[s].layout]
+                self.origin.setdefault(name, self.at[name, placed.stage][0])
 
     def source(self, tensor: str, stage: int) -> int:
         """The slot a value comes from, as seen from a stage; feeds are made where they are wanted."""
         kind = self.tensors[tensor].kind
         if kind == "activation":
-            stages = (stage, *(s for s in range(self.plan.num_stages) if s != stage))
-            return next(self.at[tensor, s][0] for s in stages if self.at.get((tensor, s)))
+            return next((s for s in self.at.get((tensor, stage), ()) if self.is_complete(s)), self.origin[tensor])
         home, layout = self.rest[tensor]
         if kind in ("input", "constant"):
             home = stage
@@ -121,6 +125,12 @@ class Flow:
             slot = self.new_slot(tensor, home, layout, 0, per_step=kind in ("parameter", "constant"))
             self.fed[slot] = tensor
         return self.at[tensor, home][0]
+
+    def is_complete(self, slot: int) -> bool:
+        """Whether the engines of its stage have all of the tensor together."""
+        shape = self.tensors[self.slots[slot].tensor].shape
+        splits = [state for state in self.slots[slot].layout if isinstance(state, Split)]
+        return all(union(*state.parts) == span(0, shape[state.dim]) for state in splits)
 
     def provide(self, tensor: str, stage: int, want: Layout) -> int:
         """A slot of the tensor at the stage in the wanted layout: an existing one, a slice of one, or a new path."""

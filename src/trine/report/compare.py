@@ -1,6 +1,7 @@
 """`trine compare`: every way to use the engines, in every scenario, predicted and measured side by side."""
 
 import os
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -17,18 +18,22 @@ from trine.measure.calibrate import calibrate
 from trine.measure.machine import read_machine
 from trine.measure.probe import probe
 from trine.plan.plan import Plan
+from trine.planner.queues import second_replica_from
 from trine.report.forecast import Forecast, Profiles, Say, Setting, forecast
-from trine.report.measured import Truth, measure
-from trine.report.rows import Comparison, Row
+from trine.report.measured import Truth, measure, timed
+from trine.report.rows import Batching, Comparison, Row
 from trine.report.show import Screen
 from trine.report.wish import header, is_by_hand, plan_by_hand, plan_from_file, refuse_later, resized, wish
 from trine.run.job import Job
+from trine.run.plain import Plain
 from trine.scenario.scenario import BATCHES, KINDS, Kind, Scenario
 
 if TYPE_CHECKING:
     from trine.cli.options import Options
 
 BUDGET_S = 180.0
+BATCHING_S = 6.0  # of measuring, in all
+BATCHES_SHOWN = (1, 2, 4, 8)
 Listener = Callable[[Comparison], None]
 
 
@@ -78,17 +83,48 @@ def compare(
     def now(*notes: str) -> Comparison:
         rows = tuple(entry.row for f in forecasts for entry in f.entries)
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        return Comparison(model.name, count, profile.machine, date, rows, notes=notes)
+        return Comparison(
+            model.name, count, profile.machine, date, rows, tuple(batches), second_replica(batches), notes
+        )
 
+    batches: list[Batching] = []
     if listener is not None:
         listener(now())
     notes: list[str] = []
     if measured:
         try:
             _measure_all(forecasts, on, count, end, speak, lambda: listener(now()) if listener is not None else None)
+            if "cloud" in kinds:
+                batches += batching(model, profile, count, BATCHING_S, speak)
         except KeyboardInterrupt:
             notes.append("Interrupted: rows without a measured figure are predicted.")
     return now(*notes)
+
+
+def batching(model: Model, profile: Profile, engines: int, seconds: float, say: Say) -> list[Batching]:
+    """One engine answering batches of several sizes, measured, and replicas beside it.
+
+    A replica is slower while the others are busy: by the measured rate of convolutions alone over that with all busy.
+    """
+    crowd = profile.rate("conv", "float32", 1) / profile.rate("conv", "float32", engines)
+    result = []
+    for batch in BATCHES_SHOWN:
+        say(f"measuring batches of {batch} on one engine")
+        plain = Plain(Job(resized(model, batch), False), None, 1)
+        try:
+            plain.step()
+            time_s = statistics.median(timed(plain.step, seconds / len(BATCHES_SHOWN)))
+        finally:
+            plain.close()
+        busy_s = time_s * max(crowd, 1.0)
+        result.append(Batching(batch, time_s, batch / time_s, busy_s, engines * batch / busy_s))
+    return result
+
+
+def second_replica(batches: Sequence[Batching]) -> float | None:
+    """The predicted arrival rate from which a second replica helps, from requests answered one by one."""
+    single = next((b for b in batches if b.batch == 1), None)
+    return None if single is None else second_replica_from(single.latency_s, single.replicas_latency_s)
 
 
 def _all_cores(directory: Path | None, profile: Profile, count: int) -> Profile:

@@ -119,7 +119,7 @@ def _run(entry: Entry, job: Job, on: str, seconds: float) -> tuple[list[float], 
         plain = Plain(job, optimizer, entry.num_threads)
         try:
             plain.step()
-            return _timed(plain.step, seconds), None
+            return timed(plain.step, seconds), None
         finally:
             plain.close()
     engines = runner(on, entry.programs, job.state(), optimizer)
@@ -127,12 +127,13 @@ def _run(entry: Entry, job: Job, on: str, seconds: float) -> tuple[list[float], 
         step = job.step(entry.plan)
         whole = engines.step(step)
         engines.step(step, tensors=False)
-        return _timed(lambda: engines.step(step, tensors=False), seconds), whole
+        return timed(lambda: engines.step(step, tensors=False), seconds), whole
     finally:
         engines.close()
 
 
-def _timed(call: Callable[[], object], seconds: float) -> list[float]:
+def timed(call: Callable[[], object], seconds: float) -> list[float]:
+    """Seconds of at least three calls, and of as many more as fit."""
     times: list[float] = []
     end = time.perf_counter() + seconds
     while len(times) < 3 or (time.perf_counter() < end and len(times) < 50):

@@ -86,7 +86,8 @@ def costs_for(engines: int | None, cluster: str | Cluster | None, directory: Pat
         if known.num_engines > MOST_ENGINES:
             raise BadInput(
                 f"The cluster {known.name} has {known.num_engines} engines.",
-                f"The search covers {MOST_ENGINES} engines.", f"Choose at most {MOST_ENGINES}, or give the plan by hand.",
+                f"The search covers {MOST_ENGINES} engines.",
+                f"Choose at most {MOST_ENGINES}, or give the plan by hand.",
             )  # fmt: skip
         return known.num_engines, lambda n: AnalyticCosts(known), f"data sheets of {known.name}, not calibrated"
     machine = read_machine()

@@ -9,6 +9,8 @@ from rich.table import Table
 from trine.report.rows import Comparison, Figures, Row
 from trine.units import BYTES, TIME
 
+WIDE = 92  # columns; a narrower terminal goes without the last column, which the sentences name too
+
 
 class Screen:
     """Progress while it works (on a terminal: one line that changes), and the table at the end."""
@@ -46,8 +48,31 @@ class Screen:
         self.console.print(f"\n{result.engines} engines: {result.machine} · {result.date}", soft_wrap=True)
         for scenario in dict.fromkeys(row.scenario for row in result.rows):
             self.block(result, scenario, verbose)
+        self.batching(result)
         for note in result.notes:
             self.console.print(note, soft_wrap=True)
+
+    def batching(self, result: Comparison) -> None:
+        """Batches beside replicas: two different ways to answer more requests."""
+        if not result.batching:
+            return
+        self.console.print("\n[bold]batching and replicas[/bold] (cloud inference, plain module)")
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for name in ("batch", "one engine", "rate", f"{result.engines} replicas", "rate"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for b in result.batching:
+            table.add_row(
+                str(b.batch), TIME.format(b.latency_s), f"{b.throughput_per_s:.3g}/s",
+                TIME.format(b.replicas_latency_s), f"{b.replicas_throughput_per_s:.3g}/s",
+            )  # fmt: skip
+        self.console.print(table)
+        rate = result.second_replica_from_per_s
+        if rate is not None:
+            self.console.print(
+                f"One engine is measured, replicas are predicted. A second replica shortens the mean wait from about "
+                f"{rate:.3g} requests/s on (Poisson arrivals, answered one by one).",
+                style="dim",
+            )
 
     def block(self, result: Comparison, scenario: str, verbose: bool) -> None:
         """One scenario."""
@@ -58,11 +83,13 @@ class Screen:
         one = next((r for r in rows if r.row == "one engine"), None)
         self.console.print(f"\n[bold]{scenario}[/bold]")
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in ("", "predicted", "measured", "rate", "speed-up", "memory", "sent", "equal"):
+        names = ["", "predicted", "measured", "rate", "speed-up", "memory", "equal", "sent"]
+        shown = len(names) if self.console.width >= WIDE else len(names) - 1
+        for name in names[:shown]:
             table.add_column(name, justify="left" if not name else "right", no_wrap=True)
         for row in rows:
             cells = self.cells(row, one)
-            table.add_row(*cells)
+            table.add_row(*cells[:shown])
         self.console.print(table)
         for row in rows:
             note = f" {row.note}" if row.note and verbose else ""
@@ -98,14 +125,14 @@ class Screen:
             base = one.measured if row.measured is not None and one.measured is not None else one.predicted
             mine = row.measured if row.measured is not None and one.measured is not None else row.predicted
             if base is not None and mine is not None:
-                speed = f"{base.time_s / mine.time_s:.2f}×"
+                speed = f"{'' if mine is row.measured else '~'}{base.time_s / mine.time_s:.2f}×"
         figures = row.predicted
         memory = BYTES.format(figures.memory_bytes) if figures is not None and figures.memory_bytes is not None else "–"
         sent = BYTES.format(figures.bytes_sent) if figures is not None and figures.bytes_sent is not None else "–"
         equal = {True: "yes", False: "NO", None: "–"}[row.verified]
         best = row.measured or row.predicted
         rate = f"{best.throughput_per_s:.3g}/s" if best is not None else "–"
-        return [row.row, shown(row.predicted), shown(row.measured), rate, speed, memory, sent, equal]
+        return [row.row, shown(row.predicted), shown(row.measured), rate, speed, memory, equal, sent]
 
 
 def verdict(result: Comparison, scenario: str) -> str:

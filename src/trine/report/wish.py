@@ -110,8 +110,8 @@ def plan_by_hand(options: "PlanOptions", job: Job) -> Plan:
     refuse_later(options)
     micro_batches = options.micro_batches or 1
     return build(
-        job.narrow_graph(micro_batches), data=options.data or 1, stages=options.stages or 1, tensor=options.tensor or (),
-        cuts=options.cut or (), shares=options.shares or (), micro_batches=micro_batches,
+        job.narrow_graph(micro_batches), data=options.data or 1, stages=options.stages or 1,
+        tensor=options.tensor or (), cuts=options.cut or (), shares=options.shares or (), micro_batches=micro_batches,
         schedule="gpipe" if options.schedule == "gpipe" else "1f1b", batch_norm=options.batch_norm or "synced",
         batch=job.batch,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """Programs as one function of torch's autograd: from a module's own tensors to its results, and back.
 
 Engines read the parameters as they are at each call: a tile is a view of its parameter, a copy only where it has
-several intervals.  What an engine keeps from forward to backward belongs to the call, so that any number of calls may be under
-way, and goes with the call's graph.
+several intervals.  What an engine keeps from forward to backward belongs to the call and goes with the call's graph,
+so any number of calls may be under way.
 """
 
 import threading
@@ -160,8 +160,9 @@ class Call:
         form, flights = self.form, self.flights
         given = {name: g for name, g in zip(form.outputs, gradients, strict=True) if g is not None}
         targets = {o.tensor: o.target for o in reversed(form.graph.outputs) if o.kind == "user"}
-        self.flights = self.owner = None
+        self.flights = None
         found = self.engines.backward(form, {targets[name]: g for name, g in given.items()}, flights)
+        self.owner = None
         reached = reaching(form.graph, given)
         return [found.get(name) if name in reached else None for name in form.leaves]
 

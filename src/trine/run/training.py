@@ -172,7 +172,7 @@ class TrainStep:
     def _refuse_norms(self) -> None:
         """An optimizer that looks at more than one element at a time would see a tile for the whole."""
         for engine in self.engines:
-            if engine.optimizer is None or isinstance(engine.optimizer, ELEMENTWISE):
+            if engine.optimizer is None or type(engine.optimizer) in ELEMENTWISE:
                 continue
             for tile, name in engine.program.parameters.items():
                 if engine.program.tiles[tile].local_shape != engine.program.tiles[tile].shape:
