@@ -87,10 +87,15 @@ class _Whole(nn.Module):
         return loss, output
 
 
-def capture(model: Model, *, training: bool, with_loss: bool, batch: int | None = None) -> Captured:
-    """The graph of the model, with its loss if asked for, at the size of its example inputs or of a smaller batch."""
+def capture(
+    model: Model, *, training: bool, with_loss: bool, batch: int | None = None, differentiable: bool | None = None
+) -> Captured:
+    """The graph of the model, with its loss if asked for, at the size of its example inputs or of a smaller batch.
+
+    differentiable: gradients will flow through the graph; by default in training only.
+    """
     inputs = model.inputs if batch is None else slice_batch(model.inputs, 0, batch)
-    program = _export(model, inputs, training, with_loss)
+    program = _export(model, inputs, training, with_loss, training if differentiable is None else differentiable)
     captured = _convert(program, model, inputs, training, with_loss)
     check(captured.graph)
     return captured
@@ -103,15 +108,17 @@ def _structure(inputs: Inputs, with_loss: bool) -> tuple[Any, ...]:
 # ---- torch.export and its traps
 
 
-def _export(model: Model, inputs: Inputs, training: bool, with_loss: bool) -> ExportedProgram:
+def _export(
+    model: Model, inputs: Inputs, training: bool, with_loss: bool, differentiable: bool
+) -> ExportedProgram:
     """The functional program, with every block without gradients closed by a detach."""
     device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
     example = pytree.tree_map_only(torch.Tensor, lambda t: t.clone().to(device), _structure(inputs, with_loss))
     whole = _Whole(model, with_loss)
-    with in_mode(model.module, training), quiet() as assigned, guarded(model.name, training):
+    with in_mode(model.module, training), quiet() as assigned, guarded(model.name, differentiable):
         try:
             program = torch.export.export(whole, example, strict=False)
-            if training:
+            if differentiable:
                 close_no_grad(program, model.name)
             program = program.run_decompositions({})
         except TrineError:

@@ -45,13 +45,19 @@ def assumed_loss(output: Any, targets: Tensor) -> Tensor:
 
 
 def assumed_targets(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> Tensor:
-    """Random targets for the assumed loss; shapes come from a run without data."""
+    """Random targets for the assumed loss; shapes come from a run without data if that can be."""
     is_meta = any(parameter.is_meta for parameter in module.parameters())
     mode: Any = nullcontext() if is_meta else FakeTensorMode(allow_non_fake_inputs=True)
     change = (lambda t: t.to("meta")) if is_meta else mode.from_tensor
     fake = pytree.tree_map_only(torch.Tensor, change, (args, kwargs))
-    with in_mode(module, False), mode, torch.no_grad():
-        main, _ = parts(module(*fake[0], **fake[1]))
+    try:
+        with in_mode(module, False), mode, torch.no_grad():
+            main, _ = parts(module(*fake[0], **fake[1]))
+    except RuntimeError:  # it decides by its data
+        if is_meta:
+            raise
+        with in_mode(module, False), torch.no_grad():
+            main, _ = parts(module(*args, **kwargs))
     shape = tuple(main.shape)
     first = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
     if shape == tuple(first.shape) or len(shape) < 2:

@@ -58,9 +58,9 @@ def refuse_state(program: ExportedProgram, assigned: list[str], model: str) -> N
 
 
 @contextmanager
-def guarded(model: str, training: bool) -> Iterator[None]:
-    """In training, refuses what torch.export drops without a word: own backward functions and inference mode."""
-    if not training:
+def guarded(model: str, differentiable: bool) -> Iterator[None]:
+    """Where gradients will flow, refuses what torch.export drops without a word: own backward functions and inference mode."""
+    if not differentiable:
         yield
         return
     apply: Any = next(kind.__dict__["apply"] for kind in torch.autograd.Function.__mro__ if "apply" in kind.__dict__)

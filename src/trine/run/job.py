@@ -85,7 +85,10 @@ class Job:
 
     def compiled(self, plan: Plan) -> Compiled:
         """The Programs of a plan."""
-        return Compiled(self.graph, plan, self.batch)
+        frozen = self.captured(batches(self.batch, plan.micro_batches)[0][1]).frozen
+        graph = self.graph_for(plan.micro_batches)
+        learning = [t.name for t in graph.by_kind("parameter") if t.name not in frozen]
+        return Compiled(self.graph, plan, self.batch, leaves=learning)
 
     def state(self) -> dict[str, Tensor]:
         """Whole tensors of parameters, buffers and constants by graph name."""

@@ -104,13 +104,14 @@ class Parallel(nn.Module):
         )
 
     def _key(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
-        """What a capture holds for: mode, shapes and types; and the leaves of the arguments."""
+        """What a capture holds for: mode, shapes, types, gradients or none; and the leaves of the arguments."""
         leaves, structure = pytree.tree_flatten((args, kwargs))
         own = [*self._original.parameters(), *self._original.buffers()]
         key = (
             tuple(part.training for part in self._original.modules()), str(structure), tuple(map(_sort, leaves)),
             tuple((tuple(value.shape), value.dtype) for value in own),
             torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
+            torch.is_grad_enabled(),
         )  # fmt: skip
         return key, leaves
 
@@ -123,7 +124,8 @@ class Parallel(nn.Module):
             inputs = replace(inputs, batch_dims=dims)
             inputs.check()
             model = Model(self._found.graph.name, self._original, inputs)
-            captured = capture(model, training=self.training, with_loss=False)
+            differentiable = self.training or torch.is_grad_enabled()
+            captured = capture(model, training=self.training, with_loss=False, differentiable=differentiable)
             self._captures[key] = (captured, self._found.on(captured.graph), inputs.batch)
         return self._captures[key]
 
