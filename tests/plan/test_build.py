@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from tests.simulate.small import mlp
 
@@ -58,7 +57,7 @@ def test_a_degree_that_is_too_large_names_those_that_are_not(wishes: dict[str, A
     ids=["missing", "too few cuts", "shares", "unknown"],
 )
 def test_wishes_that_do_not_fit(wishes: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadInput if "unknown" not in words and "rows" not in words else UnknownName, match=words):
+    with pytest.raises((BadInput, UnknownName), match=words):
         build(image_net(), batch=4, **wishes)
 
 
@@ -105,12 +104,3 @@ def test_ranks_count_the_last_axis_fastest() -> None:
     assert [plan.rank(1, c) for c in plan.coordinates()] == list(range(6, 12))
     assert plan.group(1, (1, 2), 0) == (8, 11)
     assert plan.group(0, (1, 2), 1) == (3, 4, 5)
-
-
-def test_a_plan_goes_to_json_and_back() -> None:
-    plan = build(mlp(8, 4), data=2, stages=2, micro_batches=2, shares=(3, 1), batch=8) if False else _mixed()
-    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
-
-
-def _mixed() -> Plan:
-    return build(mlp(4, 4), data=2, stages=2, micro_batches=2, shares=(3, 1), batch=8)

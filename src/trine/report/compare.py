@@ -44,7 +44,8 @@ def compare(
     budget_s: float = BUDGET_S, measured: bool = True, directory: Path | None = None, say: Say | None = None,
     listener: Listener | None = None, plans: Callable[[Job], Sequence[Plan]] | None = None,
 ) -> Comparison:  # fmt: skip
-    """Predict every row of every scenario, then measure those that promise most until ``budget_s`` is over.
+    """Predict every row of every scenario, then measure those that promise most until ``budget_s`` is over.  A machine
+    that was never calibrated is first, which takes up to a minute more.
 
     ``module`` is an ``nn.Module`` with example inputs, or a Model.  ``directory`` keeps what was measured of this
     machine (None: nothing is kept).  ``listener`` gets the comparison after each row.  An interrupt ends measuring and
@@ -59,11 +60,11 @@ def compare(
             f"Give --engines 1 to {machine.num_cores}.",
         )  # fmt: skip
     keep_memory()
-    end = time.monotonic() + budget_s
     speak = say or (lambda text: None)
     profile = calibrate(
         directory, progress=lambda what, share: speak(f"calibrating {share:.0%}: {what}"), machine=machine
     )
+    end = time.monotonic() + budget_s
     profiles = Profiles(profile, _all_cores(directory, profile, count))
     link = "processes" if on == "processes" else "threads"
     kinds = [kind for kind in KINDS if kind in scenarios]
