@@ -19,7 +19,8 @@ def image_net() -> Graph:
         "y": Tensor("y", (4, 8, 6, 5), "float32"),
     }
     args: dict[str, Any] = {
-        "input": "%x", "weight": "%w", "bias": None, "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1,
+        "input": "%x", "weight": "%w", "bias": None, "groups": 1,
+        "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1],
     }  # fmt: skip
     op = Operator("y", "aten.conv2d.default", args, ("y",), "conv")
     return Graph("image", tensors, (op,), ("x",), (Output("user", "y", "0"),), False, {"x": 0}, {"w": ("conv.weight",)})

@@ -63,7 +63,9 @@ class Block(nn.Module):
         batch, rows, width = x.shape
         parts = self.packed(self.before(x)).split(width, 2)
         q, k, v = (part.view(batch, rows, self.heads, width // self.heads).transpose(1, 2) for part in parts)
-        mixed = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.2 if self.training else 0.0, is_causal=True)
+        mixed = functional.scaled_dot_product_attention(
+            q, k, v, dropout_p=0.2 if self.training else 0.0, is_causal=True
+        )
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, rows, width))
         return x + self.mlp(self.after(x))
 

@@ -68,5 +68,11 @@ def test_the_judge_finds_a_wrong_gradient_by_name(model: str, weight: str) -> No
     wrong = dict(known.steps[0].gradients)
     wrong[weight] = wrong[weight].clone()
     wrong[weight].view(-1)[0] += 2e-9 * norm
-    verdict = judge(job(model), plan(model, "tiles"), "lockstep", 1, replace(known, steps=[replace(known.steps[0], gradients=wrong)]))
+    verdict = judge(
+        job(model),
+        plan(model, "tiles"),
+        "lockstep",
+        1,
+        replace(known, steps=[replace(known.steps[0], gradients=wrong)]),
+    )
     assert [(d.kind, d.where) for d in verdict.differences if not d.equal] == [("gradients", weight)]

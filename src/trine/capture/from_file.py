@@ -1,5 +1,6 @@
 """Models from a file of the user: ``file.py:callable`` and ``model.pt2``.  Both are code and run here."""
 
+import inspect
 import sys
 import traceback
 from collections.abc import Callable
@@ -32,6 +33,7 @@ def python_model(path: Path, name: str, wishes: Wishes) -> Model:
         if not callable(function):
             known = [n for n, v in vars(loaded).items() if callable(v) and not n.startswith("_")]
             raise UnknownName(f"callable in {path.name}", name, known)
+        _check_settings(function, wishes.settings, f"{path.name}:{name}")
         made = _guarded(path, lambda: function(**wishes.settings))
     given = _as_dictionary(made, f"{path.name}:{name}")
     dtype = wishes.torch_dtype()
@@ -46,7 +48,21 @@ def python_model(path: Path, name: str, wishes: Wishes) -> Model:
             "Their shapes are needed.",
             "For example: --input 3x224x224, or return (module, inputs).",
         )
-    return _complete(module, _cast(inputs, dtype), given, f"{path.name}:{name}", seed)
+    return _guarded(path, lambda: _complete(module, _cast(inputs, dtype), given, f"{path.name}:{name}", seed))
+
+
+def _check_settings(function: Callable[..., Any], settings: dict[str, Any], where: str) -> None:
+    """Raise UnknownKey for a ``--set`` that the callable does not take."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a callable without a signature says itself what is wrong
+        return
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for key in settings:
+        if key not in known:
+            raise UnknownKey(where=where, key=key, known=known)
 
 
 def exported_model(path: Path, wishes: Wishes) -> Model:
@@ -55,7 +71,14 @@ def exported_model(path: Path, wishes: Wishes) -> Model:
     wishes.refuse(path.name, size=why, seq=why, input=why, dtype=why, set=why)
     if not path.is_file():
         raise BadInput(f"There is no file {path}.")
-    program = torch.export.load(path)
+    try:
+        program = torch.export.load(path)
+    except Exception as error:  # whatever the loader meets
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise BadInput(
+            f"{path.name} could not be read: {why.rstrip('.')}.",
+            "A .pt2 file is one that torch.export.save wrote.", "Save it again.",
+        ) from error  # fmt: skip
     args, kwargs = program.example_inputs or ((), {})
     if not args and not kwargs:
         raise BadInput(
@@ -98,7 +121,8 @@ def _guarded(path: Path, run: Callable[[], Any]) -> Any:
     except TrineError:
         raise
     except Exception as error:  # whatever the user's code raises
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        own = path.resolve()
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == own]
         line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
         place = f"{path.name}:{line}" if line else path.name
         raise BadInput(f"{place} raised {type(error).__name__}: {error}.", "", "Correct the file.") from error

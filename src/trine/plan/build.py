@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from trine.errors import BadInput, CannotCut, PlanMismatch, UnknownName
+from trine.errors import BadInput, CannotCut, PlanMismatch, UnknownName, listing
 from trine.graph.graph import Graph
 from trine.graph.part import full
 from trine.operators.family import family_of
@@ -10,6 +10,7 @@ from trine.plan.anchors import head_rules
 from trine.plan.plan import CUTS, FEATURES, Axis, Plan, Schedule
 
 IMAGE_CUTS = ("height", "width", "depth")
+LEAST = 1e-6  # the smallest share; one over it is the largest
 
 
 def cut_sizes(graph: Graph) -> dict[str, int]:
@@ -137,9 +138,15 @@ def check(plan: Plan, graph: Graph, batch: int | None = None) -> None:
     """Raise the error that says which rule a plan breaks; none means that it can be compiled."""
     if plan.fingerprint and plan.fingerprint != graph.fingerprint():
         raise PlanMismatch(plan=plan.describe(), changed=changes(plan, graph))
-    sizes, seen = cut_sizes(graph), set[str]()
+    sizes, seen, named = cut_sizes(graph), set[str](), set[str]()
     for axis in plan.axes:
         _check_axis(axis, sizes)
+        if not axis.name.isidentifier() or axis.name in named:
+            raise BadInput(
+                f"An axis of the plan has the name {axis.name[:40]!r}.",
+                "A name is a word of letters and digits, and each axis has its own.", "Rename the axis.",
+            )  # fmt: skip
+        named.add(axis.name)
         if axis.cut in seen:
             raise BadInput(
                 f"Two axes of the plan cut {axis.cut}.", "A dimension is cut by one axis.",
@@ -154,7 +161,7 @@ def check(plan: Plan, graph: Graph, batch: int | None = None) -> None:
     known = [place for place in places if place is not None]
     if sorted(set(known)) != known or (known and known[0] == 0):
         raise BadInput(
-            f"The stages start at {', '.join(plan.stage_starts)}, which is not their order in the model.",
+            f"The stages start at {listing(plan.stage_starts)}, which is not their order in the model.",
             "Each stage starts after the one before it, and none at the first operator.",
         )
     rows = batch if batch is not None else sizes.get("batch", 1)
@@ -167,10 +174,11 @@ def check(plan: Plan, graph: Graph, batch: int | None = None) -> None:
 def _check_axis(axis: Axis, sizes: dict[str, int]) -> None:
     if axis.cut not in CUTS:
         raise UnknownName("dimension to cut", axis.cut, CUTS)
-    if axis.size < 1 or (axis.shares and (len(axis.shares) != axis.size or min(axis.shares) <= 0)):
+    fair = not axis.shares or (len(axis.shares) == axis.size and all(LEAST <= s <= 1 / LEAST for s in axis.shares))
+    if axis.size < 1 or not fair:
         raise BadInput(
-            f"The axis {axis.name} has {axis.size} coordinates and the shares {list(axis.shares)}.",
-            "It needs at least one coordinate, and either no shares or a positive one for each.",
+            f"The axis {axis.name} has {axis.size} coordinates and the shares {listing(axis.shares) or 'none'}.",
+            f"It needs at least one coordinate, and either no shares or one for each, from {LEAST:g} to {1 / LEAST:g}.",
         )
     key = axis.cut if axis.cut in sizes else {"heads": "channel", "channel": "heads"}.get(axis.cut, axis.cut)
     if key not in sizes or (axis.cut not in FEATURES and axis.cut not in sizes):

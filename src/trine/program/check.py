@@ -5,7 +5,7 @@ The dry run follows the runtime's rules: a send is never waited for, a receive i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from trine.graph.part import Box, shape_of, volume
 from trine.program.program import Instruction, Program, Transfer
@@ -30,7 +30,8 @@ def check(programs: Sequence[Program]) -> None:
         first = found[0]
         lines = programs[first.rank].grid().splitlines()[1:] if first.rank < len(programs) else []
         at = first.at or 0
-        near = [("-> " if i == first.at else "   ") + lines[i].strip() for i in range(max(at - 3, 0), min(at + 4, len(lines)))]
+        numbers = range(max(at - 3, 0), min(at + 4, len(lines)))
+        near = [("-> " if i == first.at else "   ") + lines[i].strip() for i in numbers]
         more = f" (and {len(found) - 1} faults more)" if len(found) > 1 else ""
         raise ValueError("\n".join([f"engine {first.rank}: {first.what}{more}", *near]))
 
@@ -48,7 +49,8 @@ def transfer_faults(program: Program) -> Iterator[Fault]:
     """Pieces lie in their tiles, what arrives fills the tile it makes, and each transfer is moved at most once for a
     micro-batch."""
     for number, transfer in program.transfers.items():
-        for tile, pieces, word in ((transfer.source, transfer.sends, "sends"), (transfer.target, transfer.receives, "receives")):
+        ends = ((transfer.source, transfer.sends, "sends"), (transfer.target, transfer.receives, "receives"))
+        for tile, pieces, word in ends:
             if tile is None:
                 if pieces:
                     yield Fault(program.rank, None, f"transfer {number} {word} without a tile")
@@ -72,12 +74,12 @@ def transfer_faults(program: Program) -> Iterator[Fault]:
 
 
 def tile_faults(program: Program) -> Iterator[Fault]:
-    """A tile is made before it is read and freed after its last reader; a segment goes back once, after it went forth."""
+    """A tile is made before it is read and freed after its last reader; a segment that went forth goes back once."""
     kept = {*program.losses, *program.results, *program.updates}
     always = {*program.parameters, *program.stored, *program.feeds}
     alive = set[tuple[int, int | None]]()
     freed = set[tuple[int, int | None]]()
-    forth = set[tuple[int, int | None]]()
+    forth = set[tuple[int, int | None]]()  # went forth, and must come back
     for at, step in enumerate(program.instructions):
         reads, makes = _touches(program, step)
         for tile in reads:
@@ -88,10 +90,12 @@ def tile_faults(program: Program) -> Iterator[Fault]:
                 yield Fault(program.rank, at, f"reads tile {tile}, which nobody made")
             alive.add(key)
         alive.update(_key(program, tile, step.micro_batch) for tile in makes)
-        if step.kind == "forward":
+        if step.kind == "forward" and program.training and _has_gradient(program, step.id):
             forth.add((step.id, step.micro_batch))
         elif step.kind == "backward" and (step.id, step.micro_batch) not in forth:
             yield Fault(program.rank, at, f"goes back through segment {step.id}, which did not go forth")
+        elif step.kind == "backward":
+            forth.remove((step.id, step.micro_batch))
         for tile in step.free:
             key = _key(program, tile, step.micro_batch)
             if key in freed or key not in alive:
@@ -99,6 +103,8 @@ def tile_faults(program: Program) -> Iterator[Fault]:
             if tile in kept or program.tiles[tile].per_step:
                 yield Fault(program.rank, at, f"frees tile {tile}, which is kept")
             freed.add(key)
+    for segment, m in sorted(forth, key=str):
+        yield Fault(program.rank, None, f"never goes back through segment {segment} for micro-batch {m}")
     for tile, m in sorted(alive - freed, key=str):
         if tile not in kept and not program.tiles[tile].per_step:
             yield Fault(program.rank, None, f"never frees tile {tile} of micro-batch {m}")
@@ -106,6 +112,11 @@ def tile_faults(program: Program) -> Iterator[Fault]:
 
 def _key(program: Program, tile: int, micro_batch: int | None) -> tuple[int, int | None]:
     return tile, None if program.tiles[tile].per_step else micro_batch
+
+
+def _has_gradient(program: Program, segment: int) -> bool:
+    ends = program.segments[segment].inputs, program.segments[segment].outputs
+    return all(any(program.tiles[tile].active for tile in tiles) for tiles in ends)
 
 
 def _touches(program: Program, step: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -120,17 +131,11 @@ def _touches(program: Program, step: Instruction) -> tuple[tuple[int, ...], tupl
     return (), ()
 
 
-@dataclass
-class _Mail:
-    """Messages that were sent and not yet received."""
-
-    waiting: dict[Message, Content] = field(default_factory=dict)
-
-
 def dry_run(programs: Sequence[Program]) -> Iterator[Fault]:
     """Run all instructions without tensors: every receive finds its send, of its shape and type, nobody waits for
     ever, and nothing is left over."""
-    mail, at = _Mail(), [0] * len(programs)
+    mail = dict[Message, Content]()  # sent and not yet received
+    at = [0] * len(programs)
     sent = [False] * len(programs)
     moving = True
     while moving:
@@ -140,14 +145,14 @@ def dry_run(programs: Sequence[Program]) -> Iterator[Fault]:
                 gives, takes = _messages(program, program.instructions[at[rank]])
                 if not sent[rank]:
                     for message, content in gives.items():
-                        if message in mail.waiting:
+                        if message in mail:
                             yield Fault(rank, at[rank], f"sends {message[2]} to engine {message[1]} twice")
-                        mail.waiting[message] = content
+                        mail[message] = content
                     sent[rank] = moving = True
-                if any(message not in mail.waiting for message in takes):
+                if any(message not in mail for message in takes):
                     break
                 for message, content in takes.items():
-                    got = mail.waiting.pop(message)
+                    got = mail.pop(message)
                     if got != content:
                         yield Fault(rank, at[rank], f"expects {content} from engine {message[0]}, which sends {got}")
                 at[rank] += 1
@@ -155,10 +160,10 @@ def dry_run(programs: Sequence[Program]) -> Iterator[Fault]:
     for rank, program in enumerate(programs):
         if at[rank] < len(program.instructions):
             _, takes = _messages(program, program.instructions[at[rank]])
-            lacking = sorted(message[0] for message in takes if message not in mail.waiting)
+            lacking = sorted(message[0] for message in takes if message not in mail)
             yield Fault(rank, at[rank], f"waits for engines {lacking} for ever")
     if all(n == len(program.instructions) for n, program in zip(at, programs, strict=True)):
-        for source, peer, tag in mail.waiting:
+        for source, peer, tag in mail:
             yield Fault(source, None, f"sends {tag} to engine {peer}, which never receives it")
 
 

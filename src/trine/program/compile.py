@@ -194,8 +194,8 @@ class _Engine:
         empty = all(volume(tile.box) == 0 for tile in made) and bool(made)
         if empty or self.nothing(placed.rules, in_boxes):
             return [
-                Operator(f"{name}.nothing", "trine.zeros", {"shape": list(tile.local_shape), "dtype": tile.dtype}, (name,))
-                for name, tile in zip(names, outs, strict=True) if tile is not None and name is not None
+                Operator(f"{n}.nothing", "trine.zeros", {"shape": list(tile.local_shape), "dtype": tile.dtype}, (n,))
+                for n, tile in zip(names, outs, strict=True) if tile is not None and n is not None
             ]  # fmt: skip
         op, tensors = renamed(placed.op, item.inputs, names, flow)
         out_boxes = tuple(
@@ -327,7 +327,7 @@ def renamed(
     args = {key: visit(value) for key, value in op.args.items()}
     tensors = {f"t{s}": flow.tensors[flow.slots[s].tensor] for s in inputs}
     tensors |= {new: flow.tensors[old] for new, old in zip(outputs, op.outputs, strict=True) if new and old}
-    return Operator(outputs[0] or op.name, op.target, args, outputs, op.module, op.source), tensors  # type: ignore[return-value]
+    return Operator(outputs[0] or op.name, op.target, args, outputs, op.module, op.source), tensors
 
 
 def _positions(region: Box, tile: Box) -> Box:
@@ -335,9 +335,9 @@ def _positions(region: Box, tile: Box) -> Box:
 
 
 def with_frees(
-    instructions: list[Instruction], segments: dict[int, Segment], transfers: dict[int, Transfer], tiles: dict[int, Tile],
-    kept: set[int],
-) -> tuple[Instruction, ...]:
+    instructions: list[Instruction], segments: dict[int, Segment], transfers: dict[int, Transfer],
+    tiles: dict[int, Tile], kept: set[int],
+) -> tuple[Instruction, ...]:  # fmt: skip
     """Attach to each forward instruction the tiles that are read for the last time by it."""
     last: dict[tuple[int, int | None], int] = {}
     for number, step in enumerate(instructions):

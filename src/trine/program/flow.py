@@ -230,4 +230,3 @@ def _rest_state(tensor: Tensor, axis: int, states: list[State]) -> State:
         return WHOLE
     state = states[0]
     return state if state != WHOLE and is_cut(state, tensor.shape[state.dim]) else WHOLE  # type: ignore[union-attr]
-

@@ -44,7 +44,8 @@ def steps(have: Layout, want: Layout, source: int, target: int, *, slice_first: 
 def _kind(have: State, want: State) -> TransferKind:
     if want == WHOLE:
         return "all_gather"
-    assert isinstance(have, Split) and isinstance(want, Split)
+    assert isinstance(have, Split)
+    assert isinstance(want, Split)
     return "exchange" if have.dim == want.dim else "all_to_all"
 
 

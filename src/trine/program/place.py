@@ -13,9 +13,9 @@ from trine.graph.graph import Graph, Operator, Tensor
 from trine.graph.part import Part, even, is_partition, union
 from trine.operators.family import Rule, family_of
 from trine.operators.sequential import LOCAL, REWRITES
+from trine.plan.anchors import feature_parts
 from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, State
 from trine.plan.plan import FEATURES, Axis, Plan
-from trine.plan.anchors import feature_parts
 
 INPUT_DIMS = {"height": -2, "width": -1, "depth": -3}  # of image-like inputs (N, C, …)
 
@@ -114,9 +114,7 @@ class _Placer:
         """Layout of a value where it is made, seen from a stage."""
         if name in self.feeds:
             return self.feeds[name]
-        return next(
-            self.out.made[name, s] for s in (stage, *range(self.plan.num_stages)) if (name, s) in self.out.made
-        )
+        return next(self.out.made[name, s] for s in (stage, *range(self.plan.num_stages)) if (name, s) in self.out.made)
 
     def visit(self, op: Operator, stage: int) -> None:
         states = [self.layout(name, stage) for name in op.inputs]

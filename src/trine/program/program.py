@@ -46,7 +46,8 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """Communication between tiles: ``number`` is the same on all engines; ``sends`` lie in the tile ``source``, ``receives`` fill the tile ``target``.
+    """Communication between tiles: ``number`` is the same on all engines; ``sends`` lie in the tile ``source``,
+    ``receives`` fill the tile ``target``.
 
     ``add``: what arrives is summed (the source is partial).  ``group``: ranks that take part, in order.  The transpose
     has the same pieces with the roles exchanged, and always adds.

@@ -82,5 +82,3 @@ def has_dimension(placement: Placement, placed: Placed, number: int, cut: str) -
             return True
     rules = family_of(placed.op).rules(placed.op, placement.tensors)
     return cut in FEATURES and any(rule.kind == "feature" and rule.length > 1 for rule in rules)
-
-

@@ -35,6 +35,11 @@ def wish(options: "Options", default_batch: int) -> Wish:
     plan = read_plan(options.plan.file) if options.plan.file is not None else None
     batch = options.scenario.batch or (plan.batch if plan is not None else None) or default_batch
     if options.model.spec is None and plan is not None:
+        if ".py" in plan.model or plan.model.endswith(".pt2"):
+            raise BadInput(
+                f"{options.plan.file} is a plan for {plan.model[:80]!r}, which is code.", "A plan file runs no code.",
+                "Name the MODEL too, if you trust it.",
+            )  # fmt: skip
         return Wish(load_model(plan.model, Kept.read(plan.model_options), batch), plan)
     assert options.model.spec is not None, "the command line asks for a model or a plan"
     return Wish(load_model(options.model.spec, options.model, batch), plan)
