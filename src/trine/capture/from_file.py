@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
 from torch import nn
@@ -72,6 +73,8 @@ def exported_model(path: Path, wishes: Wishes) -> Model:
     if not path.is_file():
         raise BadInput(f"There is no file {path}.")
     try:
+        if not is_zipfile(path):
+            raise ValueError("it is no zip archive")
         program = torch.export.load(path)
     except Exception as error:  # whatever the loader meets
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -38,8 +38,11 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("trine: interrupted", file=sys.stderr)
         return _INTERRUPTED
-    except Exception:  # noqa: BLE001  a defect must not end as 1, which means "the answer is no"
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001  a defect must not end as 1, which means "the answer is no"
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            print(f"trine: {_NO_MEMORY}\n{str(error).strip().splitlines()[-1:]}", file=sys.stderr)
+        else:
+            traceback.print_exc()
         return _FAILED
 
 

@@ -143,12 +143,22 @@ def file_to_read(text: str, option: str) -> Path:
 
 
 def file_to_write(text: str, option: str) -> Path:
-    """Return the path of a file in a folder that exists, so that a long run does not end in an error."""
-    if Path(text).is_dir() or not Path(text).absolute().parent.is_dir():
+    """Return the path of a file that can be written, tried now, so that a long run does not end in an error."""
+    path = Path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
         raise BadInput(
             f"{option} {text} was given.", "It takes a file in a folder that exists.", "Make the folder first."
         )
-    return Path(text)
+    there = path.exists()
+    try:
+        path.open("ab").close()
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise BadInput(
+            f"{option} {text} was given, which cannot be written: {error.strerror}.", "", "Give another path."
+        ) from error
+    return path
 
 
 def at_most_one(taken: Sequence[str]) -> None:

@@ -17,7 +17,6 @@ VERB = Verb(
         "scenario.scenario",
         "scenario.batch",
         "how.on",
-        "how.budget_s",
         "output.json",
         "output.quiet",
         "output.verbose",

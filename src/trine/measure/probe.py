@@ -48,6 +48,12 @@ def probe(concurrency: int = 1, *, duration_s: float = 1.0) -> Probe:
     )
 
 
+def between(a: Probe, b: Probe) -> Probe:
+    """The mean of two probes: of the machine in the time between them."""
+    means = {name: (getattr(a, name) + getattr(b, name)) / 2 for name in a.__struct_fields__ if name != "concurrency"}
+    return Probe(concurrency=a.concurrency, **means)
+
+
 def measure_rate(kind: str, dtype: torch.dtype, concurrency: int, *, max_s: float) -> float:
     """FLOP/s (bytes/s for "stream") of one core while ``concurrency`` cores do that work at once."""
     works = [make_work(kind, dtype) for _ in range(concurrency)]

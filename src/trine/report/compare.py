@@ -12,21 +12,32 @@ import msgspec
 
 from trine.capture.model import Loss, Model, OptimizerFactory, make_model
 from trine.cost.profile import Profile, cache_directory, load_profile, save_profile
-from trine.errors import BadInput
+from trine.errors import BadInput, CaptureFailed, TrineError
 from trine.measure.allocator import keep_memory
 from trine.measure.calibrate import calibrate
 from trine.measure.machine import read_machine
-from trine.measure.probe import probe
+from trine.measure.probe import Probe, between, probe
 from trine.plan.plan import Plan
 from trine.planner.queues import second_replica_from
 from trine.report.forecast import Forecast, Profiles, Say, Setting, forecast
-from trine.report.measured import Truth, measure, timed
+from trine.report.measured import PROBE_S, Truth, measure, timed
 from trine.report.rows import Batching, Comparison, Row
 from trine.report.show import Screen
-from trine.report.wish import header, is_by_hand, plan_by_hand, plan_from_file, refuse_later, resized, wish
+from trine.report.wish import (
+    enough,
+    header,
+    is_by_hand,
+    plan_by_hand,
+    plan_from_file,
+    refuse_later,
+    refuse_output,
+    resized,
+    wish,
+)  # fmt: skip
+from trine.report.write import write_file
 from trine.run.job import Job
 from trine.run.plain import Plain
-from trine.scenario.scenario import BATCHES, KINDS, Kind, Scenario
+from trine.scenario.scenario import BATCHES, KINDS, TITLES, Kind, Scenario
 
 if TYPE_CHECKING:
     from trine.cli.options import Options
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
 BUDGET_S = 180.0
 BATCHING_S = 6.0  # of measuring, in all
 BATCHES_SHOWN = (1, 2, 4, 8)
+INTERRUPTED = "Interrupted: rows without a measured figure are predicted."
 Listener = Callable[[Comparison], None]
 
 
@@ -61,45 +73,76 @@ def compare(
         )  # fmt: skip
     keep_memory()
     speak = say or (lambda text: None)
+    notes: list[str] = []
+    fixed = _by_hand(model, [kind for kind in KINDS if kind in scenarios], batch, plans, count, notes)
     profile = calibrate(
         directory, progress=lambda what, share: speak(f"calibrating {share:.0%}: {what}"), machine=machine
     )
     end = time.monotonic() + budget_s
+    first = probe(count, duration_s=PROBE_S)
     profiles = Profiles(profile, _all_cores(directory, profile, count))
     link = "processes" if on == "processes" else "threads"
-    kinds = [kind for kind in KINDS if kind in scenarios]
-    forecasts = []
-    for number, kind in enumerate(kinds):
-        left_s = max(end - time.monotonic() - 0.5 * budget_s, 0.0) / (len(kinds) - number)
-        setting = Setting(count, link, budget_s=left_s)  # type: ignore[arg-type]
-        scenario = Scenario(kind, batch or BATCHES[kind])
-        sized = resized(model, scenario.batch)
-        fixed = list(plans(Job(sized, scenario.training))) if plans is not None else []
-        speak(f"{kind}: planning")
-        forecasts.append(forecast(sized, scenario, setting, profiles, speak, fixed))
+    forecasts: list[Forecast] = []
+    try:
+        for number, (kind, by_hand) in enumerate(fixed.items()):
+            left_s = max(end - time.monotonic() - 0.5 * budget_s, 0.0) / (len(fixed) - number)
+            setting = Setting(count, link, budget_s=left_s)  # type: ignore[arg-type]
+            scenario = Scenario(kind, batch or BATCHES[kind])
+            speak(f"{kind}: planning")
+            sized = resized(model, scenario.batch)
+            forecasts.append(forecast(sized, scenario, setting, profiles, speak, by_hand))
+    except KeyboardInterrupt:
+        if not forecasts:
+            raise
+        notes.append(INTERRUPTED)
     if directory is not None:
         save_profile(profiles.one, directory)
         save_profile(profiles.all_cores, directory)
 
-    def now(*notes: str) -> Comparison:
+    def now() -> Comparison:
         rows = tuple(entry.row for f in forecasts for entry in f.entries)
         date = datetime.now(UTC).isoformat(timespec="seconds")
         return Comparison(
-            model.name, count, profile.machine, date, rows, tuple(batches), second_replica(batches), notes
+            model.name, count, profile.machine, date, rows, tuple(batches), second_replica(batches), tuple(notes)
         )
 
     batches: list[Batching] = []
     if listener is not None:
         listener(now())
-    notes: list[str] = []
-    if measured:
+    if measured and INTERRUPTED not in notes:
         try:
-            _measure_all(forecasts, on, count, end, speak, lambda: listener(now()) if listener is not None else None)
-            if "cloud" in kinds:
+            base = between(first, probe(count, duration_s=PROBE_S))
+            _measure_all(forecasts, on, base, end, speak, lambda: listener(now()) if listener is not None else None)
+            if "cloud" in fixed:
                 batches += batching(model, profile, count, BATCHING_S, speak)
         except KeyboardInterrupt:
-            notes.append("Interrupted: rows without a measured figure are predicted.")
-    return now(*notes)
+            notes.append(INTERRUPTED)
+    return now()
+
+
+def _by_hand(
+    model: Model, kinds: Sequence[Kind], batch: int | None, plans: Callable[[Job], Sequence[Plan]] | None, engines: int,
+    notes: list[str],
+) -> dict[Kind, list[Plan]]:  # fmt: skip
+    """Scenarios with the plans asked for by hand, made before anything is measured.  A scenario in which they are not
+    possible (one request cannot be cut) is left out with a note; an error if that is so in all."""
+    result: dict[Kind, list[Plan]] = {}
+    first: TrineError | None = None
+    for kind in kinds:
+        result[kind] = []
+        try:
+            if plans is not None:
+                job = Job(resized(model, batch or BATCHES[kind]), kind == "training")
+                result[kind] = [enough(plan, engines) for plan in plans(job)]
+        except CaptureFailed:
+            pass  # its rows will say why
+        except TrineError as error:
+            del result[kind]
+            first = first or error
+            notes.append(f"Not compared in {TITLES[kind]}: {error}")
+    if first is not None and not result:
+        raise first
+    return result
 
 
 def batching(model: Model, profile: Profile, engines: int, seconds: float, say: Say) -> list[Batching]:
@@ -136,10 +179,9 @@ def _all_cores(directory: Path | None, profile: Profile, count: int) -> Profile:
 
 
 def _measure_all(
-    forecasts: Sequence[Forecast], on: str, engines: int, end: float, say: Say, done: Callable[[], None]
+    forecasts: Sequence[Forecast], on: str, base: Probe, end: float, say: Say, done: Callable[[], None]
 ) -> None:
     """Measure rows of all scenarios in turn, the most promising of each first, until the time is over."""
-    base = probe(engines, duration_s=0.5)
     queue = []
     for f in forecasts:
         runnable = [
@@ -174,8 +216,10 @@ def _measure_all(
 
 
 def run(options: "Options") -> int:
-    """The verb.  0: the table is there; 1: a measured row is not equal to one engine."""
+    """The verb.  0: the table is there; 1: a measured row is not equal to one engine; 130: interrupted, what was
+    finished is shown."""
     refuse_later(options.plan)
+    refuse_output("compare", options, "html", "trace", "save-plan")
     if options.engines.cluster is not None:
         raise BadInput(
             f"--cluster {options.engines.cluster} was given.", "compare measures this machine; a cluster that is not "
@@ -206,10 +250,12 @@ def run(options: "Options") -> int:
     screen.show(result, options.output.verbose)
     if options.output.json is not None:
         write_json(options.output.json, result)
+    if INTERRUPTED in result.notes:
+        return 130
     return 1 if any(row.verified is False for row in result.rows) else 0
 
 
 def write_json(path: Path | None, result: Comparison) -> None:
     """The comparison as JSON; written after each row, so that nothing is lost."""
     if path is not None:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+        write_file(path, msgspec.json.format(msgspec.json.encode(result)) + b"\n")

@@ -21,6 +21,7 @@ from trine.run.plain import Plain
 from trine.run.runner import runner
 
 FARTHER, FLOOR = 4.0, 1e-6  # float32 may be that much farther from float64 than one engine's float32 is
+PROBE_S = 0.5
 MOST_CHANGE = 0.10  # of a probe during a row, above which the row is measured again
 
 
@@ -37,8 +38,8 @@ class Truth:
             rows = batches(self.job.batch, plan.micro_batches)
             wide = Job(self.job.model, self.job.training, float64=True, captures=self.job.captures)
             weights = wide.step(plan).weights
-            want = reference_steps(wide, rows, weights, 1, SGD)[0]
-            own = reference_steps(self.job, rows, weights, 1, SGD)[0]
+            want = next(reference_steps(wide, rows, weights, 1, SGD))
+            own = next(reference_steps(self.job, rows, weights, 1, SGD))
             self.known[plan.micro_batches] = (want, distance(want, own.outputs, own.gradients))
         return self.known[plan.micro_batches]
 
@@ -74,9 +75,9 @@ def distance(want: Reference, outputs: list[list[Tensor]], gradients: dict[str, 
 def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe, seconds: float) -> None:
     """Run an entry: one step that is proved equal, then timed steps for about ``seconds``."""
     for attempt in (0, 1):
-        before = probe(base.concurrency, duration_s=0.5)
+        before = probe(base.concurrency, duration_s=PROBE_S)
         times, whole = _run(entry, forecast.job, on, seconds)
-        after = probe(base.concurrency, duration_s=0.5)
+        after = probe(base.concurrency, duration_s=PROBE_S)
         if before.change(after) <= MOST_CHANGE or attempt:
             break
     row, scenario = entry.row, forecast.scenario

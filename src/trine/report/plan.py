@@ -23,7 +23,19 @@ from trine.plan.file import write_plan
 from trine.plan.plan import Plan
 from trine.planner.candidates import candidates
 from trine.planner.predict import Prediction, predict
-from trine.report.wish import Kept, header, is_by_hand, plan_by_hand, plan_from_file, refuse_later, resized, wish
+from trine.report.wish import (
+    Kept,
+    enough,
+    header,
+    is_by_hand,
+    plan_by_hand,
+    plan_from_file,
+    refuse_later,
+    refuse_output,
+    resized,
+    wish,
+)
+from trine.report.write import write_file
 from trine.run.job import Job
 from trine.run.judge import SGD
 from trine.scenario.scenario import BATCHES, Kind, Scenario
@@ -111,9 +123,9 @@ def costs_for(engines: int | None, cluster: str | Cluster | None, directory: Pat
 def run(options: "Options") -> int:
     """The verb.  0: there is a plan."""
     refuse_later(options.plan)
-    for name, given in (("--html", options.output.html), ("--trace", options.output.trace), ("--on", options.how.on)):
-        if given:
-            raise BadInput(f"{name} was given.", "plan cannot honour it yet.", "Leave it out.")
+    refuse_output("plan", options, "html", "trace")
+    if options.how.on:
+        raise BadInput("--on was given.", "plan runs nothing.", "`trine verify MODEL --on ...` does.")
     if (
         options.scenario.rate_per_s is not None
         or options.scenario.p99_s is not None
@@ -131,6 +143,8 @@ def run(options: "Options") -> int:
         mine = (
             plan_from_file(asked.plan, job, str(options.plan.file)) if asked.plan else plan_by_hand(options.plan, job)
         )
+        if options.engines.engines is not None:
+            enough(mine, options.engines.engines)
         _, costs_of, origin = costs_for(min(mine.num_engines, MOST_ENGINES), options.engines.cluster, directory)
         result = rank(job, [mine], costs_of, {}, origin)
     else:
@@ -143,7 +157,7 @@ def run(options: "Options") -> int:
     if options.output.json is not None:
         rows = [{"plan": msgspec.to_builtins(p), "predicted": msgspec.to_builtins(f)} for p, f in result.ranked]
         text = msgspec.json.encode({"costs": result.costs, "plans": rows, "impossible": result.died})
-        options.output.json.write_bytes(msgspec.json.format(text) + b"\n")
+        write_file(options.output.json, msgspec.json.format(text) + b"\n")
     return 0
 
 

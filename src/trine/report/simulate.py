@@ -17,7 +17,8 @@ from trine.errors import BadInput
 from trine.plan.plan import Plan
 from trine.planner.predict import explain
 from trine.report.plan import MOST_ENGINES, CostsOf, costs_for
-from trine.report.wish import header, plan_by_hand, plan_from_file, refuse_later, wish
+from trine.report.wish import enough, header, plan_by_hand, plan_from_file, refuse_later, refuse_output, wish
+from trine.report.write import write_file
 from trine.run.job import Job
 from trine.scenario.scenario import BATCHES, Kind
 from trine.simulate.simulate import simulate as run_clock
@@ -58,8 +59,7 @@ def _costs(plan: Plan, cluster: str | Cluster | None, directory: Path | None) ->
 def run(options: "Options") -> int:
     """The verb."""
     refuse_later(options.plan)
-    if options.output.html is not None:
-        raise BadInput("--html was given.", "simulate cannot honour it yet.", "Use --trace FILE.")
+    refuse_output("simulate", options, "html", "save-plan")
     if options.scenario.rate_per_s is not None or options.scenario.p99_s is not None:
         raise BadInput("--rate or --p99 was given.", "simulate runs one step.", "Leave it out.")
     kinds: tuple[Kind, ...] = options.scenario.scenario or ("training",)  # type: ignore[assignment]
@@ -71,6 +71,8 @@ def run(options: "Options") -> int:
         plan = plan_from_file(asked.plan, job, str(options.plan.file))
     else:
         plan = plan_by_hand(options.plan, job)
+    if options.engines.engines is not None:
+        enough(plan, options.engines.engines)
     programs = job.compiled(plan).programs()
     costs = _costs(plan, options.engines.cluster, cache_directory(os.environ, Path.home()))(len(programs))
     trace = run_clock(programs, costs, plan.describe())
@@ -91,7 +93,7 @@ def run(options: "Options") -> int:
     sent = max(bytes_sent(program) for program in programs)
     console.print(explain(plan, programs, trace, sent, None), soft_wrap=True)
     if options.output.trace is not None:
-        options.output.trace.write_bytes(chrome_json(trace))
+        write_file(options.output.trace, chrome_json(trace))
     if options.output.json is not None:
-        options.output.json.write_bytes(msgspec.json.format(trace.to_json()) + b"\n")
+        write_file(options.output.json, msgspec.json.format(trace.to_json()) + b"\n")
     return 0

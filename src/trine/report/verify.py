@@ -11,7 +11,17 @@ from rich.console import Console
 from trine.capture.model import Loss, Model, OptimizerFactory, make_model
 from trine.errors import BadInput
 from trine.plan.plan import Plan
-from trine.report.wish import header, is_by_hand, plan_by_hand, plan_from_file, usual_plans, wish
+from trine.report.wish import (
+    header,
+    is_by_hand,
+    plan_by_hand,
+    plan_from_file,
+    refuse_later,
+    refuse_output,
+    usual_plans,
+    wish,
+)
+from trine.report.write import write_file
 from trine.run.job import Job
 from trine.run.judge import Expected, Verdict, expected, judge
 
@@ -58,6 +68,8 @@ def verdicts(job: Job, plans: Sequence[Plan], on: Sequence[str], listener: Liste
 
 def run(options: "Options") -> int:
     """The verb.  0: all equal; 1: something differs."""
+    refuse_later(options.plan)
+    refuse_output("verify", options, "save-plan")
     asked = wish(options, default_batch=4)
     console = Console(stderr=False, quiet=False, highlight=False)
     scenarios = options.scenario.scenario or ("training",)
@@ -118,4 +130,4 @@ def write_json(path: Path, result: Sequence[Verdict]) -> None:
         }
         for v in result
     ]  # fmt: skip
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(rows)))
+    write_file(path, msgspec.json.format(msgspec.json.encode(rows)) + b"\n")

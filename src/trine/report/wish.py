@@ -95,7 +95,7 @@ class Kept:
 
 
 def refuse_later(options: "PlanOptions") -> None:
-    """Raise BadInput for a wish that this version cannot honour."""
+    """Raise BadInput for a wish that this version cannot honour, or that says nothing without another one."""
     for name, why in LATER.items():
         if getattr(options, name):
             raise BadInput(f"--{name} was given, but {why}.", "", f"Leave --{name} out.")
@@ -103,6 +103,37 @@ def refuse_later(options: "PlanOptions") -> None:
         raise BadInput("--halo recompute was given.", "Only exchange is possible yet.", "Leave --halo out.")
     if options.schedule not in (None, "gpipe", "1f1b"):
         raise BadInput(f"--schedule {options.schedule} was given.", "Possible: gpipe, 1f1b.", "Choose one of these.")
+    cuts = tuple(cut for cut in options.cut or () if cut != "batch")
+    by_degree = {
+        "--cut": (cuts, "--tensor", options.tensor), "--schedule": (options.schedule, "--stages", options.stages),
+        "--shares": (options.shares, "--data or --tensor", options.data or options.tensor),
+        "--batch-norm": (options.batch_norm, "--data, --stages or --tensor", is_by_hand(options)),
+    }  # fmt: skip
+    for flag, (given, degree, value) in by_degree.items():
+        if given and not value:
+            raise BadInput(f"{flag} was given without {degree}.", "It is a detail of that.", f"Give {degree} too.")
+
+
+def refuse_output(verb: str, options: "Options", *names: str) -> None:
+    """Raise BadInput for a file that was asked for and that this verb does not write."""
+    flags = {"html": options.output.html, "trace": options.output.trace, "save-plan": options.plan.save}
+    instead = {
+        "html": "--json FILE writes everything.", "trace": "`trine simulate MODEL --trace FILE` writes one.",
+        "save-plan": "`trine plan MODEL --save-plan FILE` writes one.",
+    }  # fmt: skip
+    for name in names:
+        if flags[name] is not None:
+            raise BadInput(f"--{name} was given, but {verb} does not write that yet.", instead[name], "Leave it out.")
+
+
+def enough(plan: Plan, engines: int, flag: str = "--engines") -> Plan:
+    """The plan, if there are engines for it; else BadInput."""
+    if plan.num_engines > engines:
+        raise BadInput(
+            f"The plan {plan.describe()} needs {plan.num_engines} engines, and there are {engines}.",
+            "A plan needs an engine for each of its parts.", f"Choose smaller degrees, or {flag} {plan.num_engines}.",
+        )  # fmt: skip
+    return plan
 
 
 def is_by_hand(options: "PlanOptions") -> bool:

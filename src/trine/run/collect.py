@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from trine.graph.part import Box
+from trine.graph.part import Box, full
 from trine.lower.tiles import put
 from trine.program.program import Tile
 from trine.run.engine import Engine, Step
@@ -65,7 +65,7 @@ def report(engine: Engine, step: Step, *, tensors: bool = True) -> Report:
 
 
 def together(reports: Sequence[Report]) -> Whole:
-    """The whole of all tiles; every engine of a replica group holds the same bits, the last one's are taken."""
+    """The whole of all tiles; every engine of a replica group holds the same bits, one of them is taken."""
     losses = {m: value for r in reports for m, value in r.losses.items()}
     return Whole(
         losses, _join([r.results for r in reports]), _join([r.gradients for r in reports]),
@@ -75,8 +75,15 @@ def together(reports: Sequence[Report]) -> Whole:
 
 def _join(parts: Sequence[Mapping[K, Cut]]) -> dict[K, Tensor]:
     result: dict[K, Tensor] = {}
-    for part in parts:
+    complete = set[K]()
+    for part in reversed(parts):
         for key, (where, shape, tile) in part.items():
+            if key in complete:
+                continue
+            if where == full(shape):
+                result[key] = tile.clone()
+                complete.add(key)
+                continue
             if key not in result:
                 fill = float("nan") if tile.is_floating_point() else 0
                 result[key] = torch.full(shape, fill, dtype=tile.dtype)

@@ -1,7 +1,7 @@
 """A job: one model in one mode, its captures, and the Programs of plans for it."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -124,7 +124,7 @@ class Reference:
 def reference_steps(
     job: Job, rows: tuple[tuple[int, int], ...], shares: tuple[float, ...], num_steps: int,
     optimizer: Callable[[list[Tensor]], torch.optim.Optimizer], nudge: bool = False, seed: int = 0,
-) -> list[Reference]:  # fmt: skip
+) -> Iterator[Reference]:  # fmt: skip
     """Steps of the plain module on one engine, accumulating over the same micro-batches; ``nudge`` moves every weight
     by one unit in the last place first, which shows how far rounding alone carries."""
     module = copy.deepcopy(job.module)
@@ -134,7 +134,6 @@ def reference_steps(
                 p.copy_(torch.nextafter(p, torch.full_like(p, float("inf"))))
     trained = [p for p in module.parameters() if p.requires_grad]
     opt = optimizer(trained) if job.training else None
-    result = []
     for number in range(num_steps):
         module.zero_grad(set_to_none=True)
         loss, outputs = 0.0, []
@@ -147,14 +146,11 @@ def reference_steps(
         gradients = {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
         if opt is not None:
             opt.step()
-        result.append(
-            Reference(
-                loss, outputs, gradients,
-                {n: b.detach().clone() for n, b in module.named_buffers()},
-                {n: p.detach().clone() for n, p in module.named_parameters()},
-            )  # fmt: skip
-        )
-    return result
+        yield Reference(
+            loss, outputs, gradients,
+            {n: b.detach().clone() for n, b in module.named_buffers()},
+            {n: p.detach().clone() for n, p in module.named_parameters()},
+        )  # fmt: skip
 
 
 def _cut(low: int, high: int) -> Callable[[Tensor, int | None, int], Tensor]:

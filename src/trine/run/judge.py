@@ -7,7 +7,9 @@ differs from itself when its weights start one unit in the last place higher: ro
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -69,15 +71,15 @@ class Expected:
 
 
 def expected(job: Job, plan: Plan, num_steps: int = 3) -> Expected:
-    """One engine's steps over the micro-batches of a plan, and its drift."""
+    """One engine's steps over the micro-batches of a plan, and its drift.  Weights are kept of the last step only."""
     rows = batches(job.batch, plan.micro_batches)
-    weights = job.step(plan).weights
-    steps = reference_steps(job, rows, weights, num_steps, SGD)
-    if not job.training:
-        return Expected(steps, (0.0,) * num_steps)
-    nudged = reference_steps(job, rows, weights, num_steps, SGD, nudge=True)
-    drift = tuple(_drift(a, b) for a, b in zip(steps, nudged, strict=True))
-    return Expected(steps, drift)
+    shares = job.step(plan).weights
+    nudged = reference_steps(job, rows, shares, num_steps, SGD, nudge=True)
+    steps, drift = list[Reference](), list[float]()
+    for step in reference_steps(job, rows, shares, num_steps, SGD):
+        drift.append(_drift(step, next(nudged)) if job.training else 0.0)
+        steps.append(step if len(drift) == num_steps else replace(step, weights={}))
+    return Expected(steps, tuple(drift))
 
 
 def judge(job: Job, plan: Plan, on: str = "lockstep", num_steps: int = 3, reference: Expected | None = None) -> Verdict:
@@ -113,11 +115,11 @@ def compare(
         value = abs(float(loss) - want.loss) / max(abs(want.loss), 1e-30) if loss is not None else float("nan")
         result.append(Difference(number, "loss", value, "loss", limit))
         result.append(_gradients(whole.gradients, want.gradients, names, number, limit))
-    got = {name: whole.state[t] for t, own in names.items() if t in whole.state for name in own}
+    got = dict(chain(job.module.named_parameters(), job.module.named_buffers()))  # what nobody reads stays as it is
+    got |= {name: whole.state[t] for t, own in names.items() if t in whole.state for name in own}
     for kind, values in (("buffers", want.buffers), ("weights", want.weights if job.training else {})):
         total = float(sum(v.double().norm() ** 2 for v in values.values() if v.is_floating_point())) ** 0.5
-        pairs = [(name, got[name], value) for name, value in values.items() if name in got]
-        found = [(name, relative(a, b, total)) for name, a, b in pairs]
+        found = [(name, relative(got[name].detach(), value, total)) for name, value in values.items()]
         result.append(_worst(number, kind, found, limit))
     return result
 
@@ -129,12 +131,15 @@ def relative(got: Tensor, want: Tensor, norm: float | None = None) -> float:
         return float("inf")
     if not want.is_floating_point():
         return 0.0 if torch.equal(got.to(want.dtype), want) else float("inf")
+    scale = max(float(want.norm()) if norm is None else norm, 1e-30)
+    apart = float((got.double() - want.double()).norm())
+    if isfinite(apart) and isfinite(scale):
+        return apart / scale
     finite = torch.isfinite(want)
     if not torch.equal(torch.where(finite, 0.0, want).nan_to_num(1.0), torch.where(finite, 0.0, got).nan_to_num(1.0)):
         return float("inf")
     got, want = torch.where(finite, got, 0.0).double(), torch.where(finite, want, 0.0).double()
-    scale = float(want.norm()) if norm is None else norm
-    return float((got - want).norm()) / max(scale, 1e-30)
+    return float((got - want).norm()) / max(float(want.norm()) if norm is None else norm, 1e-30)
 
 
 def _results(whole: Whole, want: Reference, number: int, limit: float) -> Difference:
@@ -143,6 +148,8 @@ def _results(whole: Whole, want: Reference, number: int, limit: float) -> Differ
         position = int(target)
         if position < len(want.outputs[m]):
             found.append((f"output {target}, micro-batch {m}", relative(value, want.outputs[m][position])))
+    missing = [m for m, leaves in enumerate(want.outputs) if leaves and all(key[1] != m for key in whole.results)]
+    found += [(f"micro-batch {m}, which has none", float("inf")) for m in missing]
     return _worst(number, "outputs", found, limit)
 
 
