@@ -121,7 +121,7 @@ def _export(
             if differentiable:
                 close_no_grad(program, model.name)
             program = program.run_decompositions({})
-        except TrineError:
+        except (TrineError, MemoryError):
             raise
         except Exception as error:  # whatever the model's own code raises
             raise CaptureFailed(model=model.name, line=line_of(error), why=why(error)) from error

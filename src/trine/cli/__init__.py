@@ -24,6 +24,7 @@ _ABOUT = "Run one PyTorch model on many compute engines: plan the split, predict
 _STATUS = (
     "Exit status: 0 done and yes · 1 done, and the answer is no · 2 bad input · 3 an engine failed · 130 interrupted"
 )
+_NO_MEMORY = "This process needs more memory than it may use. Give it more, or a smaller --batch or --size."
 _INTERRUPTED = 130
 _FAILED = 3
 
@@ -40,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001  a defect must not end as 1, which means "the answer is no"
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
-            print(f"trine: {_NO_MEMORY}\n{str(error).strip().splitlines()[-1:]}", file=sys.stderr)
+            print(f"trine: {_NO_MEMORY} ({str(error).strip() or 'MemoryError'})", file=sys.stderr)
         else:
             traceback.print_exc()
         return _FAILED

@@ -85,7 +85,7 @@ def compare(
     forecasts: list[Forecast] = []
     try:
         for number, (kind, by_hand) in enumerate(fixed.items()):
-            left_s = max(end - time.monotonic() - 0.5 * budget_s, 0.0) / (len(fixed) - number)
+            left_s = max(end - time.monotonic() - 0.6 * budget_s, 0.0) / (len(fixed) - number)
             setting = Setting(count, link, budget_s=left_s)  # type: ignore[arg-type]
             scenario = Scenario(kind, batch or BATCHES[kind])
             speak(f"{kind}: planning")
