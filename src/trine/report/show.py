@@ -93,6 +93,10 @@ class Screen:
         self.console.print(table)
         for row in rows:
             note = f" {row.note}" if row.note and verbose else ""
+            twin = next((r for r in rows if r.row != "best mix" and r.plan is not None and r.plan == row.plan), None)
+            if row.row == "best mix" and twin is not None:
+                self.console.print(f"  best mix: the plan of the row {twin.row}.{note}", style="dim")
+                continue
             self.console.print(f"  {row.row}: {row.describes}. {row.reason}{note}", style="dim")
         open_ = [row.row for row in rows if row.measured is None and row.predicted is not None]
         if open_ and len(open_) < len([row for row in rows if row.predicted is not None]):
