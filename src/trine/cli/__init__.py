@@ -32,7 +32,10 @@ _FAILED = 3
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line `words` (those of the process if None) and return the exit status."""
     try:
-        return _run(list(sys.argv[1:] if words is None else words))
+        status = _run(list(sys.argv[1:] if words is None else words))
+        if status == _INTERRUPTED:
+            print("trine: interrupted", file=sys.stderr)
+        return status
     except TrineError as error:
         print(f"trine: {error}", file=sys.stderr)
         return error.exit_status

@@ -90,7 +90,8 @@ def measure_operators(
 def heaviest_first(programs: Sequence[Program], profile: Profile) -> list[str]:
     """Keys of the Programs' operators in falling order of the time that they should take together, by rates: what is
     left when the time is over is then little."""
-    costs, weight = MeasuredCosts(profile, len(programs)), dict[str, float]()
+    link: Any = next(iter(profile.links))  # of no matter here
+    costs, weight = MeasuredCosts(profile, len(programs), link), dict[str, float]()
     for program in programs:
         for segment in program.segments.values():
             for key, op in zip(operator_keys(program, segment), segment.operators, strict=True):

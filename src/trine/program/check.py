@@ -103,6 +103,9 @@ def tile_faults(program: Program) -> Iterator[Fault]:
             if tile in kept or program.tiles[tile].per_step:
                 yield Fault(program.rank, at, f"frees tile {tile}, which is kept")
             freed.add(key)
+    made = {tile for tile, _ in alive} | always
+    for tile in sorted(kept - made):
+        yield Fault(program.rank, None, f"never makes tile {tile}, which leaves the engine")
     for segment, m in sorted(forth, key=str):
         yield Fault(program.rank, None, f"never goes back through segment {segment} for micro-batch {m}")
     for tile, m in sorted(alive - freed, key=str):
