@@ -6,10 +6,13 @@ from functools import cache
 import pytest
 import torch
 from tests.run.nets import NAMES, PLANS, job, plan
+from torch import Tensor
 
 from trine.capture.mode import in_mode
+from trine.graph.part import Box
 from trine.plan.plan import FEATURES
-from trine.run.judge import Expected, expected, judge
+from trine.run.judge import SGD, Expected, expected, judge
+from trine.run.lockstep import Lockstep
 from trine.run.runner import runner
 
 STEPS = 2
@@ -59,6 +62,19 @@ def test_gradients_of_whole_numbers_are_equal_bit_for_bit(name: str) -> None:
     want = runner("lockstep", made.compiled(one).programs(), made.state(), None).step(made.step(one)).gradients
     assert got.keys() == want.keys()
     assert all(torch.equal(got[key], want[key]) for key in want)
+
+
+@pytest.mark.parametrize(("model", "name"), HARD, ids=[" ".join(pair) for pair in HARD])
+def test_replicas_hold_the_same_bits(model: str, name: str) -> None:
+    """Engines with the same part of a weight or buffer have not drifted apart by a bit after a step."""
+    made, found = job(model), plan(model, name)
+    engines = Lockstep(made.compiled(found).programs(), made.state(), SGD)
+    engines.step(made.step(found), tensors=False)
+    seen: dict[tuple[str, Box], Tensor] = {}
+    for engine in engines.engines:
+        for tile, parameter in {**engine.program.parameters, **engine.program.stored}.items():
+            mine = engine.state[parameter]
+            assert torch.equal(seen.setdefault((parameter, engine.program.tiles[tile].box), mine), mine), parameter
 
 
 @pytest.mark.parametrize(("model", "weight"), [("net", "wide.3.down.bias"), ("language", "blocks.1.out.weight")])
