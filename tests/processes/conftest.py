@@ -3,7 +3,6 @@
 import multiprocessing
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +16,14 @@ def imported_once() -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """Fail if an engine's process or a folder with its files is left."""
-    before = set(Path(tempfile.gettempdir()).glob("trine-*"))
+def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail if an engine's process or a folder with its files is left; others may use the system's folder meanwhile."""
+    folder = tmp_path_factory.mktemp("engines")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
     yield
     left = multiprocessing.active_children()
     for process in left:
         process.kill()
     assert not left
-    assert not set(Path(tempfile.gettempdir()).glob("trine-*")) - before
+    assert not list(folder.glob("trine-*"))
