@@ -6,15 +6,15 @@ BIN := .venv/bin
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bench sweep sweep-verify clean
+.PHONY: help setup demo test check bench sweep sweep-verify sweep-verify-quick sweep-verify-few clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
 
 setup: .venv/.setup ## install trine with torchvision into .venv
 
 demo: setup ## compare every way to run ResNet-18 on this machine
-	$(BIN)/trine compare torchvision:resnet18
+	$(BIN)/trine compare torchvision:resnet18 --budget 4m
 
 test: .venv/.test ## all tests but the slow ones, those with processes included
 	$(BIN)/python -m pytest -m "not slow"
@@ -33,11 +33,17 @@ bench: .venv/.test ## measure against named peers
 sweep: .venv/.test ## inspect and plan every model of the list
 	$(BIN)/python -m bench.sweep
 
-sweep-verify: .venv/.test ## verify every model of the list
-	$(BIN)/python -m bench.sweep --verify
+sweep-verify: .venv/.test ## verify nine models under every kind of plan on every runtime; resumes
+	$(BIN)/python -m bench.verify_sweep --table docs/verify.md
+
+sweep-verify-quick: .venv/.test ## a quarter of it
+	$(BIN)/python -m bench.verify_sweep --quick
+
+sweep-verify-few: .venv/.test ## three small models of it
+	$(BIN)/python -m bench.verify_sweep --few
 
 clean: ## remove .venv and all caches
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .venv/.python:
