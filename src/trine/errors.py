@@ -118,7 +118,7 @@ class CaptureFailed(TrineError):
     def __init__(self, *, model: str, line: str, why: str) -> None:
         """`line` is "file.py:12: source text" of the model's code, or empty where it is not known."""
         self.model, self.line, self.why = model, line, why
-        where = f" at {line}" if line else ""
+        where = f" at {line.rstrip(':')}" if line else ""
         super().__init__(
             f"The graph of {model} could not be captured{where}: {why.rstrip('.')}.",
             "Without a graph only data parallelism is possible.",
@@ -146,9 +146,13 @@ class OutOfMemory(TrineError):
 
     exit_status: ClassVar[int] = 3
 
-    def __init__(self, *, rank: int, needed: str, limit: str, fits: str = "") -> None:
-        """`needed` and `limit` are printed amounts ("91 GiB"), `fits` a sentence naming what would fit, if known."""
+    def __init__(
+        self, *, rank: int, needed: str, limit: str, fits: str = "", base_bytes: int = 0, limit_bytes: int = 0
+    ) -> None:
+        """`needed` and `limit` are printed amounts ("91 GiB"), `fits` a sentence naming what would fit, if known;
+        `base_bytes` is what the engine had taken before its first step."""
         self.rank, self.needed, self.limit, self.fits = rank, needed, limit, fits
+        self.base_bytes, self.limit_bytes = base_bytes, limit_bytes
         super().__init__(
             f"Engine {rank} needs {needed} and has {limit}.",
             fits or "No plan that fits is known.",

@@ -108,9 +108,7 @@ def _structure(inputs: Inputs, with_loss: bool) -> tuple[Any, ...]:
 # ---- torch.export and its traps
 
 
-def _export(
-    model: Model, inputs: Inputs, training: bool, with_loss: bool, differentiable: bool
-) -> ExportedProgram:
+def _export(model: Model, inputs: Inputs, training: bool, with_loss: bool, differentiable: bool) -> ExportedProgram:
     """The functional program, with every block without gradients closed by a detach."""
     device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
     example = pytree.tree_map_only(torch.Tensor, lambda t: t.clone().to(device), _structure(inputs, with_loss))

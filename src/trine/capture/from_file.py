@@ -18,6 +18,7 @@ from trine.capture.model import Model, make_model
 from trine.capture.wishes import Wishes
 from trine.errors import BadInput, TrineError, UnknownKey, UnknownName
 
+LOADED_AS = "trine_model_"  # and the file's name: the module as which a user's file is loaded
 KEYS = ("module", "inputs", "targets", "loss", "optimizer", "batch_dims")
 
 
@@ -29,7 +30,7 @@ def python_model(path: Path, name: str, wishes: Wishes) -> Model:
     seed = wishes.seed or 0
     with torch.random.fork_rng(devices=[]), wishes.device():
         torch.manual_seed(seed)
-        loaded = _guarded(path, lambda: _load(path))
+        loaded = _guarded(path, lambda: load_file(path, LOADED_AS + path.stem))
         function = getattr(loaded, name, None)
         if not callable(function):
             known = [n for n, v in vars(loaded).items() if callable(v) and not n.startswith("_")]
@@ -102,8 +103,8 @@ def _complete(module: nn.Module, inputs: Any, given: dict[str, Any], name: str, 
     return make_model(module, inputs, name=name, seed=seed, weights="from the file", **given)
 
 
-def _load(path: Path) -> Any:
-    name = f"trine_model_{path.stem}"
+def load_file(path: Path, name: str) -> Any:
+    """The user's file as a module of this name."""
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -67,12 +67,16 @@ class _Wide(TorchDispatchMode):
     """Makes float64 of every narrower floating type that an operator is asked for."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args = [torch.float64 if item in _NARROW else item for item in args]
-        kwargs = {key: torch.float64 if item in _NARROW else item for key, item in (kwargs or {}).items()}
+        args = [_widened(item) for item in args]
+        kwargs = {key: _widened(item) for key, item in (kwargs or {}).items()}
         result = func(*args, **kwargs)
         if isinstance(result, torch.Tensor) and result.dtype in _NARROW and not any(_tensors(args, kwargs)):
             return result.double()  # made from nothing, in the default type
         return result
+
+
+def _widened(item: Any) -> Any:
+    return torch.float64 if isinstance(item, torch.dtype) and item in _NARROW else item
 
 
 def _tensors(*values: Any) -> Iterator[bool]:

@@ -59,7 +59,8 @@ def refuse_state(program: ExportedProgram, assigned: list[str], model: str) -> N
 
 @contextmanager
 def guarded(model: str, differentiable: bool) -> Iterator[None]:
-    """Where gradients will flow, refuses what torch.export drops without a word: own backward functions and inference mode."""
+    """Where gradients will flow, refuses what torch.export drops without a word: own backward functions and
+    inference mode."""
     if not differentiable:
         yield
         return

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from trine.lower.inplace import overwriting
 from trine.lower.targets import decode, resolve
 from trine.program.program import Segment
 
@@ -15,9 +16,10 @@ def lower(segment: Segment) -> fx.GraphModule:
     """The segment's code: takes its input tiles in order, returns a tuple of its output tiles."""
     graph = fx.Graph()
     nodes: dict[str, Any] = {f"t{tile}": graph.placeholder(f"t{tile}") for tile in segment.inputs}
+    into = overwriting(segment)
     for op in segment.operators:
         kwargs = {key: decode(value, nodes) for key, value in op.args.items()}
-        node = graph.call_function(resolve(op.target), (), kwargs)
+        node = graph.call_function(into.get(op.name) or resolve(op.target), (), kwargs)
         if len(op.outputs) == 1 and not _returns_many(op.target):
             nodes[op.outputs[0] or ""] = node
         else:

@@ -122,6 +122,12 @@ def batch_norm(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Batch norm in training on one engine: (y, new running mean, new running variance)."""
     count = input.numel() // max(input.shape[1], 1)
+    if count > 1 and running_mean is not None and running_var is not None and input.dtype == running_var.dtype:
+        old = running_mean.clone(), running_var.clone()  # autograd keeps them; a module's own may change meanwhile
+        found = torch.ops.aten._native_batch_norm_legit_functional.default(
+            input, weight, bias, *old, True, momentum, eps
+        )
+        return found[0], found[3], found[4]
     state = batch_norm_state(input, 0)
     return batch_norm_apply(input, state, weight, bias, running_mean, running_var, momentum, eps, [count])
 

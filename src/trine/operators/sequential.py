@@ -148,16 +148,14 @@ class BatchNormApply(Family):
 
 @register
 class VocabState(Family):
-    """Logits (N, C, d…), target (N, d…) → (…, 2, N, d…): log-sum-exp and the target's logit, over this tile's classes."""
+    """Logits (N, C, d…), target (N, d…) → (…, 2, N, d…): log-sum-exp and the target's logit, over a tile's classes."""
 
     names = ("vocab_state",)
 
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
         shape, first = tensors[op.inputs[0]].shape, op.args["num_lead"] + 1
         dims = [(0, 0), *((d, d - 1) for d in range(2, len(shape)))]
-        return tuple(
-            Rule("row", shape[d], (Cut(0, d, Same()), Cut(1, t, Same())), ((0, first + t),)) for d, t in dims
-        )
+        return tuple(Rule("row", shape[d], (Cut(0, d, Same()), Cut(1, t, Same())), ((0, first + t),)) for d, t in dims)
 
     def local(self, piece: Local) -> tuple[Operator, ...]:
         args = {**piece.op.args, "part": [list(pair) for pair in piece.in_boxes[0][1]]}

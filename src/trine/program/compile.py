@@ -12,6 +12,7 @@ from trine.operators.family import Local, Rule, family_of
 from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, box
 from trine.plan.plan import Plan
 from trine.program.flow import Flow, Move, Seeds, Slice, Slot, Work, resting
+from trine.program.fuse import fused
 from trine.program.moves import pieces
 from trine.program.place import Placed, place
 from trine.program.program import Combine, Instruction, Piece, Program, Segment, Tile, Transfer
@@ -178,7 +179,9 @@ class _Engine:
             read.update((s, None) for s in inputs if s not in made)
             made.update((s, None) for s in outputs)
             operators += self.work(flow, item) if isinstance(item, Work) else [self.slice(flow, item)]
-        return Segment(self.stage, level, tuple(read), tuple(s for s in made if s in used), tuple(operators))
+        leaving = tuple(s for s in made if s in used)
+        whole = fused(operators, (f"t{slot}" for slot in leaving))
+        return Segment(self.stage, level, tuple(read), leaving, tuple(whole))
 
     def slice(self, flow: Flow, item: Slice) -> Operator:
         have, want = self.tiles[item.source].box, self.tiles[item.target].box

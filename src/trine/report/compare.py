@@ -184,14 +184,11 @@ def _measure_all(
     """Measure rows of all scenarios in turn, the most promising of each first, until the time is over."""
     queue = []
     for f in forecasts:
-        runnable = [
-            e for e in f.entries if e.row.predicted is not None or e.num_threads != 1 or e.row.row == "one engine"
-        ]
-        runnable = [e for e in runnable if e.row.row != "best mix" or e.plan is not None]
-        baselines = ("one engine", "PyTorch, all cores")
+        plain = ("one engine", "PyTorch, all cores")
+        runnable = [e for e in f.entries if e.plan is not None or e.replicas or e.row.row in plain]
         runnable.sort(key=lambda e: e.row.time_s)
-        rest = [e for e in runnable[1:] if e.row.row not in baselines]
-        runnable = [*runnable[:1], *(e for e in runnable[1:] if e.row.row in baselines), *rest]
+        rest = [e for e in runnable[1:] if e.row.row not in plain]
+        runnable = [*runnable[:1], *(e for e in runnable[1:] if e.row.row in plain), *rest]
         queue += [(number, f, e) for number, e in enumerate(runnable)]
     queue.sort(key=lambda item: item[0])
     truths = {id(f): Truth(f.job) for f in forecasts}

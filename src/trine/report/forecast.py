@@ -18,6 +18,7 @@ from trine.program.program import Program
 from trine.report.rows import Figures, Row
 from trine.run.job import Job
 from trine.run.judge import SGD
+from trine.run.plain import check_runs
 from trine.scenario.scenario import TITLES, Scenario
 
 Say = Callable[[str], None]
@@ -25,12 +26,16 @@ Say = Callable[[str], None]
 
 @dataclass
 class Entry:
-    """One row on its way: its plan (None: the plain module), Programs, prediction, and later what was measured."""
+    """One row on its way: its plan (None: the plain module), Programs, prediction, and later what was measured.
+
+    replicas: of a model without a graph.
+    """
 
     row: Row
     plan: Plan | None = None
     programs: tuple[Program, ...] = ()
     num_threads: int = 1
+    replicas: int = 0
 
 
 @dataclass
@@ -74,7 +79,8 @@ def forecast(
         job.graph()
     except CaptureFailed as error:
         say(str(error))
-        result.entries += without_graph(scenario, str(error))
+        check_runs(job)
+        result.entries += without_graph(scenario, setting.engines, error)
         return result
     one_plan = Plan(batch=scenario.batch)
     one = job.compiled(one_plan).programs()
@@ -176,13 +182,25 @@ def impossible(scenario: Scenario, kind: str, died: dict[str, str]) -> Entry:
     return Entry(row)
 
 
-def without_graph(scenario: Scenario, why: str) -> list[Entry]:
-    """Rows of a model that cannot be captured: only the plain module runs."""
+def without_graph(scenario: Scenario, engines: int, error: CaptureFailed) -> list[Entry]:
+    """Rows of a model that cannot be captured: the plain module, and replicas of it.  Nothing is predicted."""
+    title = TITLES[scenario.kind]
     rows = []
-    for name, threads in (("one engine", 1), ("PyTorch, all cores", 0)):
-        row = Row(TITLES[scenario.kind], name, None, f"{name}, plain module", None, None, None, "The module as it is.")
-        rows.append(Entry(row, num_threads=threads))
-    for name in ("data", "model", "tensor", "best mix"):
-        row = Row(TITLES[scenario.kind], name, None, "needs a graph", None, None, None, why)
-        rows.append(Entry(row))
+    for name, threads in (("one engine", 1), ("PyTorch, all cores", engines)):
+        how = f"{threads} intra-op thread{'s' if threads > 1 else ''}"
+        rows.append(Entry(Row(title, name, None, how, None, None, None, "The module as it is."), num_threads=threads))
+    if 1 < engines <= scenario.batch:
+        how, why = f"{engines} replicas in processes", "Each engine runs the whole module on its rows."
+        if scenario.training:
+            how += " (DistributedDataParallel)"
+            why = "Each engine runs the whole module on its rows, with batch norm over all of them."
+        why += " It has no graph, so nothing is predicted."
+        rows.append(Entry(Row(title, "data", None, how, None, None, None, why), replicas=engines))
+    else:
+        rows.append(impossible(scenario, "data", {}))
+    place = f" at {error.line.rstrip(':')}" if error.line else ""
+    why = f"Needs the graph, which could not be captured{place}: {error.why.rstrip('.')}."
+    rows += [
+        Entry(Row(title, name, None, "not possible", None, None, None, why)) for name in ("model", "tensor", "best mix")
+    ]
     return rows

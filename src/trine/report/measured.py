@@ -9,15 +9,19 @@ import msgspec
 import torch
 from torch import Tensor
 
+from trine.errors import BadInput
 from trine.measure.probe import Probe, probe
 from trine.plan.plan import Plan
 from trine.program.compile import batches
+from trine.report.fits import explained
 from trine.report.forecast import Entry, Forecast
-from trine.report.rows import Figures
+from trine.report.rows import Figures, Row
 from trine.run.collect import Whole
 from trine.run.job import Job, Reference, reference_steps
 from trine.run.judge import SGD, relative
+from trine.run.judge_replicas import DROPOUT_OFF, judge_replicas
 from trine.run.plain import Plain
+from trine.run.replicas import Replicas
 from trine.run.runner import runner
 
 FARTHER, FLOOR = 4.0, 1e-6  # float32 may be that much farther from float64 than one engine's float32 is
@@ -76,7 +80,11 @@ def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe
     """Run an entry: one step that is proved equal, then timed steps for about ``seconds``."""
     for attempt in (0, 1):
         before = probe(base.concurrency, duration_s=PROBE_S)
-        times, whole = _run(entry, forecast.job, on, seconds)
+        try:
+            times, whole = _run(entry, forecast.job, on, seconds)
+        except BadInput as error:  # of replicas that cannot be sent to other processes
+            entry.row = msgspec.structs.replace(entry.row, describes="not possible", reason=str(error))
+            return
         after = probe(base.concurrency, duration_s=PROBE_S)
         if before.change(after) <= MOST_CHANGE or attempt:
             break
@@ -86,6 +94,9 @@ def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe
     sent = None
     if whole is not None and entry.plan is not None:
         verified = None if entry.plan.batch_norm == "local" else truth.equal(entry.plan, whole)
+        sent = max(whole.bytes_sent)
+    elif whole is not None:
+        verified, row = _alike(entry, forecast.job)
         sent = max(whole.bytes_sent)
     elif entry.plan is None:
         sent = 0
@@ -101,9 +112,18 @@ def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe
     if change > MOST_CHANGE:
         note = f"{note} The machine's speed changed by {change:.0%} while this row ran.".strip()
     entry.row = msgspec.structs.replace(
-        row, measured=figures, verified=True if entry.plan is None else verified, error=error,
+        row, measured=figures, verified=True if whole is None else verified, error=error,
         corrected_error=corrected, note=note,
     )  # fmt: skip
+
+
+def _alike(entry: Entry, job: Job) -> tuple[bool | None, Row]:
+    """Whether replicas equal one engine, in float64, and the row with a note how that was found."""
+    try:
+        equal = judge_replicas(Job(job.model, job.training, float64=True), entry.replicas, num_steps=1).equal
+    except BadInput as error:  # other random numbers than dropout
+        return None, msgspec.structs.replace(entry.row, note=f"Not verified: {error}")
+    return equal, msgspec.structs.replace(entry.row, note=f"Verified {DROPOUT_OFF}.")
 
 
 def slowdown(base: Probe, before: Probe, after: Probe) -> float:
@@ -116,6 +136,11 @@ def slowdown(base: Probe, before: Probe, after: Probe) -> float:
 
 def _run(entry: Entry, job: Job, on: str, seconds: float) -> tuple[list[float], Whole | None]:
     optimizer = SGD if job.training else None
+    if entry.replicas:
+        with Replicas(job, optimizer, entry.replicas) as replicas:
+            whole = replicas.step()
+            replicas.step(tensors=False)
+            return timed(lambda: replicas.step(tensors=False), seconds), whole
     if entry.plan is None:
         plain = Plain(job, optimizer, entry.num_threads)
         try:
@@ -123,14 +148,15 @@ def _run(entry: Entry, job: Job, on: str, seconds: float) -> tuple[list[float], 
             return timed(plain.step, seconds), None
         finally:
             plain.close()
-    engines = runner(on, entry.programs, job.state(), optimizer)
-    try:
-        step = job.step(entry.plan)
-        whole = engines.step(step)
-        engines.step(step, tensors=False)
-        return timed(lambda: engines.step(step, tensors=False), seconds), whole
-    finally:
-        engines.close()
+    with explained(job, entry.plan):
+        engines = runner(on, entry.programs, job.state(), optimizer)
+        try:
+            step = job.step(entry.plan)
+            whole = engines.step(step)
+            engines.step(step, tensors=False)
+            return timed(lambda: engines.step(step, tensors=False), seconds), whole
+        finally:
+            engines.close()
 
 
 def timed(call: Callable[[], object], seconds: float) -> list[float]:

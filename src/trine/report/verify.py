@@ -9,8 +9,9 @@ import msgspec
 from rich.console import Console
 
 from trine.capture.model import Loss, Model, OptimizerFactory, make_model
-from trine.errors import BadInput
+from trine.errors import BadInput, CaptureFailed
 from trine.plan.plan import Plan
+from trine.report.fits import explained
 from trine.report.wish import (
     header,
     is_by_hand,
@@ -24,6 +25,8 @@ from trine.report.wish import (
 from trine.report.write import write_file
 from trine.run.job import Job
 from trine.run.judge import Expected, Verdict, expected, judge
+from trine.run.judge_replicas import judge_replicas
+from trine.run.plain import check_runs
 
 if TYPE_CHECKING:
     from trine.cli.options import Options
@@ -39,10 +42,17 @@ def verify(
     """Hold plans against one engine, in float64.
 
     ``module`` is an ``nn.Module`` with example ``inputs`` (and ``targets``, ``loss`` for training), or a Model.
-    Without a plan the usual ones on two engines are tried.  One verdict for each plan and runtime.
+    Without a plan the usual ones on two engines are tried; for a model without a graph only replicas
+    are possible.  One verdict for each plan and runtime.
     """
     model = module if isinstance(module, Model) else make_model(module, inputs, targets, loss, optimizer, batch_dims)
     job = Job(model, training, float64=True)
+    try:
+        job.graph()
+    except CaptureFailed:
+        if plan is not None:
+            raise
+        return [judge_replicas(job, 2)]
     return verdicts(job, [plan] if plan is not None else usual_plans(job), on, listener)
 
 
@@ -59,7 +69,8 @@ def verdicts(job: Job, plans: Sequence[Plan], on: Sequence[str], listener: Liste
         if plan.micro_batches not in references:
             references[plan.micro_batches] = expected(job, plan)
         for runtime in on:
-            verdict = judge(job, plan, runtime, reference=references[plan.micro_batches])
+            with explained(job, plan):
+                verdict = judge(job, plan, runtime, reference=references[plan.micro_batches])
             result.append(verdict)
             if listener is not None:
                 listener(verdict)
@@ -77,21 +88,38 @@ def run(options: "Options") -> int:
     console.print(header(asked.model, options.model))
     for training in sorted({name == "training" for name in scenarios}, reverse=True):
         job = Job(asked.model, training, float64=True)
+        console.print(f"float64, {'three training steps' if training else 'inference'}, batch {job.batch}")
+        each = lambda verdict: show(console, verdict, options.output.verbose)  # noqa: E731
+        try:
+            job.graph()
+        except CaptureFailed as error:
+            result.append(only_replicas(job, options, error))
+            each(result[-1])
+            console.print(f"         the rest is not possible: {error}", soft_wrap=True)
+            continue
         if asked.plan is not None:
             plans = [plan_from_file(asked.plan, job, str(options.plan.file))]
         elif is_by_hand(options.plan):
             plans = [plan_by_hand(options.plan, job)]
         else:
             plans = usual_plans(job, options.engines.engines or 2)
-        console.print(f"float64, {'three training steps' if training else 'inference'}, batch {job.batch}")
-        on = options.how.on or ("lockstep",)
-        result += verdicts(job, plans, on, lambda verdict: show(console, verdict, options.output.verbose))
+        result += verdicts(job, plans, options.how.on or ("lockstep",), each)
     equal = all(verdict.equal for verdict in result)
     took = time.monotonic() - start
     console.print(f"{'Equal' if equal else 'NOT equal'}: {len(result)} runs against one engine in {took:.0f} s.")
     if options.output.json is not None:
         write_json(options.output.json, result)
     return 0 if equal else 1
+
+
+def only_replicas(job: Job, options: "Options", error: CaptureFailed) -> Verdict:
+    """What can be verified of a model without a graph; the error if something else was asked for."""
+    asked = options.plan
+    other = asked.file or asked.stages or asked.tensor or asked.micro_batches or asked.batch_norm == "local"
+    if other or set(options.how.on or ("processes",)) != {"processes"}:
+        raise error
+    check_runs(job)
+    return judge_replicas(job, asked.data or options.engines.engines or 2, asked.shares or ())
 
 
 def show(console: Console, verdict: Verdict, verbose: bool) -> None:

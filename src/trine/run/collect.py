@@ -69,11 +69,12 @@ def together(reports: Sequence[Report]) -> Whole:
     losses = {m: value for r in reports for m, value in r.losses.items()}
     return Whole(
         losses, _join([r.results for r in reports]), _join([r.gradients for r in reports]),
-        _join([r.state for r in reports]), [r.bytes_sent for r in reports],
+        _join([r.state for r in reports], copy=True), [r.bytes_sent for r in reports],
     )  # fmt: skip
 
 
-def _join(parts: Sequence[Mapping[K, Cut]]) -> dict[K, Tensor]:
+def _join(parts: Sequence[Mapping[K, Cut]], *, copy: bool = False) -> dict[K, Tensor]:
+    """Whole tensors of tiles; with ``copy`` none of them is a tile, which may change later."""
     result: dict[K, Tensor] = {}
     complete = set[K]()
     for part in reversed(parts):
@@ -81,7 +82,7 @@ def _join(parts: Sequence[Mapping[K, Cut]]) -> dict[K, Tensor]:
             if key in complete:
                 continue
             if where == full(shape):
-                result[key] = tile.clone()
+                result[key] = tile.clone() if copy else tile
                 complete.add(key)
                 continue
             if key not in result:

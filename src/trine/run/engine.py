@@ -6,6 +6,7 @@ and only gradient edges are kept, so that a value lives no longer than its last 
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from trine.lower.clock import RandomClock, set_clock
 from trine.lower.segment import Library
 from trine.lower.tiles import put, take
 from trine.program.program import Instruction, Piece, Program, Tile, Transfer
+from trine.run.combine import Combining
 from trine.run.transport import Transport, empty
 
 Running = Generator[None, None, None]
@@ -61,9 +63,9 @@ class Engine:
     ) -> None:  # fmt: skip
         """``state``: whole tensors of parameters, buffers and constants; the engine copies its tiles."""
         self.library, self.transport = library or Library(), transport
-        self.programs: list[tuple[Program, dict[int, Code]]] = []
+        self.programs: list[tuple[Program, dict[int, Code], Combining]] = []
         self.add(program)
-        self.program, self.code = self.programs[0]
+        self.program, self.code, self.combining = self.programs[0]
         names = {**program.parameters, **program.stored}
         self.state: dict[str, Tensor] = {}
         for tile, name in names.items():
@@ -85,12 +87,13 @@ class Engine:
     def add(self, program: Program) -> int:
         """Take another Program, of another batch for instance, which has the same tiles at rest; gives its variant."""
         code = {number: self.library.code(segment) for number, segment in program.segments.items()}
-        self.programs.append((program, code))
+        self.programs.append((program, code, Combining(program, self.transport)))
         return len(self.programs) - 1
 
     def run(self, step: Step) -> Running:
         """One step: all instructions in order, or those of one part."""
-        self.program, self.code = self.programs[step.variant]
+        self.program, self.code, self.combining = self.programs[step.variant]
+        self.combining.begin()
         if step.part != "backward":
             self.values, self.grads, self.tape = {}, {}, {}
             for tile, name in self.program.parameters.items():
@@ -148,13 +151,26 @@ class Engine:
 
     def backward(self, instruction: Instruction, step: Step) -> None:
         tiles, leaves, edges = self.tape.pop((instruction.id, instruction.micro_batch))
-        wanted = [(edge, g) for t, edge in edges if (g := self.grads.pop(self.key(t, instruction.micro_batch), None)) is not None]
+        wanted = [
+            (edge, g)
+            for t, edge in edges
+            if (g := self.grads.pop(self.key(t, instruction.micro_batch), None)) is not None
+        ]
         if not wanted:
             return
+        last = self.combining.due(instruction.id, instruction.micro_batch)
+        for tile, leaf in zip(tiles, leaves, strict=True):
+            if tile in last:
+                leaf.register_hook(partial(self.complete, last[tile], self.key(tile, instruction.micro_batch)))
         grads = torch.autograd.grad([e for e, _ in wanted], leaves, [g for _, g in wanted], allow_unused=True)
         for tile, grad in zip(tiles, grads, strict=True):
             if grad is not None:
                 self.accumulate(self.key(tile, instruction.micro_batch), grad)
+
+    def complete(self, name: str, key: Key, grad: Tensor) -> None:
+        """The last part of a parameter's gradient is there."""
+        known = self.grads.get(key)
+        self.combining.put(name, grad if known is None else known + grad)
 
     def accumulate(self, key: Key, grad: Tensor) -> None:
         """Add a gradient, out of place: a tensor that was sent or kept must not change."""
@@ -265,13 +281,12 @@ class Engine:
         combine = self.program.combines[instruction.id]
         if len(combine.group) < 2:
             return
-        flat = torch.cat([self.gradient(name).reshape(-1) for name in combine.parameters])
-        total = yield from self.transport.all_reduce(flat, combine.group, ("c", instruction.id))
-        offset = 0
-        for name in combine.parameters:
-            like = self.state[name]
-            self.gradients[name] = total[offset : offset + like.numel()].view(like.shape)
-            offset += like.numel()
+        if instruction.id in self.combining.queues:
+            self.gradients |= self.combining.finish(instruction.id, self.gradient)
+            return
+        given = [self.gradient(name) for name in combine.parameters]
+        sums = yield from self.transport.combine(given, combine.group, ("c", instruction.id))
+        self.gradients |= zip(combine.parameters, sums, strict=True)
 
     def gradient(self, name: str) -> Tensor:
         known = self.gradients.get(name)

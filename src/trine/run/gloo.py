@@ -6,13 +6,14 @@ the receiver has taken it, so waiting for it at once would deadlock 1F1B.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from trine.run.routes import Route
-from trine.run.transport import Tag, Transport, Waiting, empty
+from trine.run.transport import Sum, Tag, Transport, Waiting, empty
 
 SUMMED = (
     torch.float64,
@@ -31,6 +32,19 @@ class PeerLost(Exception):
     """A message could not be sent or did not come: another engine failed, or did not answer in time."""
 
 
+@dataclass(frozen=True)
+class Summing:
+    """A sum that gloo makes meanwhile."""
+
+    work: dist.Work
+    tag: Tag
+
+    def wait(self) -> None:
+        """Until it is there.  Raises PeerLost."""
+        with _talking(f"the sum {self.tag}"):
+            self.work.wait()
+
+
 @contextmanager
 def _talking(what: str) -> Iterator[None]:
     try:
@@ -42,9 +56,14 @@ def _talking(what: str) -> Iterator[None]:
 class Gloo(Transport):
     """One engine's end of all its links.  ``begin`` and ``finish`` enclose a step."""
 
-    def __init__(self, rank: int, route: Route, groups: Mapping[tuple[int, ...], dist.ProcessGroup]) -> None:
+    def __init__(
+        self, rank: int, route: Route, groups: Mapping[tuple[int, ...], dist.ProcessGroup],
+        combining: Mapping[tuple[int, ...], dist.ProcessGroup] | None = None,
+    ) -> None:  # fmt: skip
+        """``combining``: groups of their own for sums of gradients, whose order among other collectives is open."""
         super().__init__(rank)
         self.route, self.groups, self.bytes_received = route, groups, 0
+        self.combining = combining or {}
         self.places = {exchange.tag: place for place, exchange in enumerate(route.exchanges)}
         self.posted: dict[tuple[int, Tag], tuple[Tensor, dist.Work]] = {}
         self.sent: dict[tuple[int, Tag], tuple[Tensor, dist.Work]] = {}
@@ -93,8 +112,7 @@ class Gloo(Transport):
             return tensor
         before = self.bytes_sent
         if tensor.dtype in SUMMED:
-            self.bytes_sent += 2 * (len(group) - 1) * tensor.nbytes // len(group)
-            self.bytes_received += self.bytes_sent - before
+            self.count_sum(tensor.nbytes, group)
             total = tensor.detach().clone(memory_format=torch.contiguous_format)
             with _talking(f"the sum {tag} over engines {', '.join(map(str, group))}"):
                 dist.all_reduce(total, group=self.groups[tuple(group)])
@@ -103,6 +121,20 @@ class Gloo(Transport):
         total = yield from super().all_reduce(tensor, group, tag)
         self.bytes_received = received + self.bytes_sent - before  # counted as a ring, as the sent ones are
         return total
+
+    def sums_early(self, dtype: str) -> bool:
+        return bool(self.combining) and getattr(torch, dtype) in SUMMED
+
+    def start_sum(self, tensor: Tensor, group: Sequence[int], tag: Tag) -> Sum:
+        with _talking(f"the sum {tag} over engines {', '.join(map(str, group))}"):
+            work = dist.all_reduce(tensor, group=self.combining[tuple(group)], async_op=True)
+        assert work is not None
+        return Summing(work, tag)
+
+    def count_sum(self, num_bytes: int, group: Sequence[int]) -> None:
+        before = self.bytes_sent
+        super().count_sum(num_bytes, group)
+        self.bytes_received += self.bytes_sent - before
 
     def _post_up_to(self, place: int) -> None:
         while self.next <= min(place, len(self.route.exchanges) - 1):
@@ -123,12 +155,13 @@ class Gloo(Transport):
         del self.sent[peer, tag]
 
 
-def make_groups(wanted: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], dist.ProcessGroup]:
-    """Process groups for these sets of ranks; called with the same sets in the same order on every rank."""
+def make_groups(wanted: Sequence[tuple[int, ...]], *, own: bool = False) -> dict[tuple[int, ...], dist.ProcessGroup]:
+    """Process groups for these sets of ranks; called with the same sets in the same order on every rank.  ``own``: new
+    ones, in which nobody else talks."""
     everybody = tuple(range(dist.get_world_size()))
     result = {}
     for ranks in wanted:
-        group = dist.group.WORLD if ranks == everybody else dist.new_group(list(ranks))
+        group = dist.group.WORLD if ranks == everybody and not own else dist.new_group(list(ranks))
         if isinstance(group, dist.ProcessGroup):  # else this rank is not in it
             result[ranks] = group
     return result

@@ -112,7 +112,7 @@ class Job:
 
 @dataclass
 class Reference:
-    """What one engine makes of a step, by names of the module."""
+    """What one engine makes of a step, by names of the module; weights are those after the last step, else none."""
 
     loss: float
     outputs: list[list[Tensor]]
@@ -123,15 +123,16 @@ class Reference:
 
 def reference_steps(
     job: Job, rows: tuple[tuple[int, int], ...], shares: tuple[float, ...], num_steps: int,
-    optimizer: Callable[[list[Tensor]], torch.optim.Optimizer], nudge: bool = False, seed: int = 0,
+    optimizer: Callable[[list[Tensor]], torch.optim.Optimizer], nudge: int = 0, seed: int = 0,
 ) -> Iterator[Reference]:  # fmt: skip
-    """Steps of the plain module on one engine, accumulating over the same micro-batches; ``nudge`` moves every weight
-    by one unit in the last place first, which shows how far rounding alone carries."""
+    """Steps of the plain module on one engine, accumulating over the same micro-batches.
+
+    ``nudge`` first moves every weight by one unit in the last place, which shows how far rounding alone carries: 1 up,
+    a larger number up or down as chance, seeded by it, has it.
+    """
     module = copy.deepcopy(job.module)
     if nudge:
-        with torch.no_grad():
-            for p in module.parameters():
-                p.copy_(torch.nextafter(p, torch.full_like(p, float("inf"))))
+        _nudge(module, nudge)
     trained = [p for p in module.parameters() if p.requires_grad]
     opt = optimizer(trained) if job.training else None
     for number in range(num_steps):
@@ -143,14 +144,24 @@ def reference_steps(
             if value is not None:
                 (value * shares[m]).backward()  # type: ignore[no-untyped-call]
                 loss += float(value.detach()) * shares[m]
-        gradients = {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
+        gradients = {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
         if opt is not None:
             opt.step()
         yield Reference(
             loss, outputs, gradients,
             {n: b.detach().clone() for n, b in module.named_buffers()},
-            {n: p.detach().clone() for n, p in module.named_parameters()},
+            {n: p.detach().clone() for n, p in module.named_parameters() if number == num_steps - 1},
         )  # fmt: skip
+
+
+def _nudge(module: nn.Module, number: int) -> None:
+    generator = torch.Generator().manual_seed(number)
+    with torch.no_grad():
+        for p in module.parameters():
+            up = torch.full_like(p, float("inf"))
+            if number > 1:
+                up[torch.rand(p.shape, generator=generator) < 0.5] = float("-inf")
+            p.copy_(torch.nextafter(p, up))
 
 
 def _cut(low: int, high: int) -> Callable[[Tensor, int | None, int], Tensor]:

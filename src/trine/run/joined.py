@@ -42,7 +42,7 @@ class Joined:
         dist.all_gather_object(known, (exchanges(program), groups([program])))
         ways = routes({r: item[0] for r, item in enumerate(known)}, len(program.batches))  # type: ignore[misc]
         sets = sorted({group for item in known for group in item[1]})  # type: ignore[attr-defined]
-        self.transport = Gloo(rank, ways[rank], make_groups(sets))
+        self.transport = Gloo(rank, ways[rank], make_groups(sets), make_groups(sets, own=True))
         self.engine = Engine(program, state, self.transport, None, optimizer)
         self.bytes_received = [0] * size
 

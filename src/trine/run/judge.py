@@ -7,7 +7,7 @@ differs from itself when its weights start one unit in the last place higher: ro
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
 
@@ -71,15 +71,13 @@ class Expected:
 
 
 def expected(job: Job, plan: Plan, num_steps: int = 3) -> Expected:
-    """One engine's steps over the micro-batches of a plan, and its drift.  Weights are kept of the last step only."""
+    """One engine's steps over the micro-batches of a plan, and its drift."""
     rows = batches(job.batch, plan.micro_batches)
     shares = job.step(plan).weights
-    nudged = reference_steps(job, rows, shares, num_steps, SGD, nudge=True)
-    steps, drift = list[Reference](), list[float]()
-    for step in reference_steps(job, rows, shares, num_steps, SGD):
-        drift.append(_drift(step, next(nudged)) if job.training else 0.0)
-        steps.append(step if len(drift) == num_steps else replace(step, weights={}))
-    return Expected(steps, tuple(drift))
+    steps = list(reference_steps(job, rows, shares, num_steps, SGD))
+    nudged = reference_steps(job, rows, shares, num_steps if job.training else 0, SGD, nudge=1)
+    drift = [drift_between(steps[number], step) for number, step in enumerate(nudged)]
+    return Expected(steps, tuple(drift or [0.0] * num_steps))
 
 
 def judge(job: Job, plan: Plan, on: str = "lockstep", num_steps: int = 3, reference: Expected | None = None) -> Verdict:
@@ -98,6 +96,7 @@ def judge(job: Job, plan: Plan, on: str = "lockstep", num_steps: int = 3, refere
             sent = sent or whole.bytes_sent
             limit = STRICT if number == 0 else max(STRICT, DRIFT_FACTOR * known.drift[number])
             differences += compare(job, whole, known.steps[number], step.weights, number, limit)
+            del whole  # else two steps' tensors are held at once
     finally:
         engines.close()
     placement = next(iter(compiled.flows.values())).placement
@@ -105,10 +104,12 @@ def judge(job: Job, plan: Plan, on: str = "lockstep", num_steps: int = 3, refere
 
 
 def compare(
-    job: Job, whole: Whole, want: Reference, weights: Sequence[float], number: int, limit: float
-) -> list[Difference]:
-    """Differences of one step, one for each kind of value."""
-    names = job.captured(next(iter(job.captures))).parameters
+    job: Job, whole: Whole, want: Reference, weights: Sequence[float], number: int, limit: float,
+    names: Mapping[str, tuple[str, ...]] | None = None,
+) -> list[Difference]:  # fmt: skip
+    """Differences of one step, one for each kind of value.  ``names``: tensor → names in the module, by default those
+    of the graph."""
+    names = names or job.captured(next(iter(job.captures))).parameters
     result = [_results(whole, want, number, limit)]
     if job.training:
         loss = whole.loss(weights)
@@ -118,6 +119,8 @@ def compare(
     got = dict(chain(job.module.named_parameters(), job.module.named_buffers()))  # what nobody reads stays as it is
     got |= {name: whole.state[t] for t, own in names.items() if t in whole.state for name in own}
     for kind, values in (("buffers", want.buffers), ("weights", want.weights if job.training else {})):
+        if kind == "weights" and not values:
+            continue
         total = float(sum(v.double().norm() ** 2 for v in values.values() if v.is_floating_point())) ** 0.5
         found = [(name, relative(got[name].detach(), value, total)) for name, value in values.items()]
         result.append(_worst(number, kind, found, limit))
@@ -180,9 +183,8 @@ def _worst(number: int, kind: str, found: Sequence[tuple[str, float]], limit: fl
     return Difference(number, kind, value, where, limit)
 
 
-def _drift(a: Reference, b: Reference) -> float:
+def drift_between(a: Reference, b: Reference) -> float:
     """How far two runs of one engine are apart, by gradients."""
     total = torch.stack([g.double().norm() for g in a.gradients.values()]).norm()
     apart = torch.stack([(g.double() - b.gradients[n].double()).norm() for n, g in a.gradients.items()]).norm()
     return float(apart / total.clamp(min=1e-30))
-

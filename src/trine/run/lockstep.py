@@ -43,6 +43,5 @@ class Lockstep:
             raise RuntimeError(f"messages that nobody received: {list(self.boxes)[:3]}")
         return together([report(e, s, tensors=tensors) for e, s in zip(self.engines, steps, strict=True)])
 
-
     def close(self) -> None:
         """Nothing was started."""

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from trine.capture.mode import in_mode
+from trine.capture.traps import line_of
+from trine.errors import BadInput, TrineError
 from trine.run.job import Job
 
 
@@ -76,3 +78,19 @@ class Plain:
         self.jobs.put(None)
         self.worker.join()
 
+
+def check_runs(job: Job) -> None:
+    """Raise BadInput, naming the line, where the plain module itself does not run."""
+    plain = Plain(Job(job.model, job.training), None, 1)
+    try:
+        plain.step()
+    except TrineError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        place = f" at {line_of(error)}" if line_of(error) else ""
+        why = (str(error).strip().splitlines() or [""])[0]
+        raise BadInput(
+            f"{job.model.name} raises {type(error).__name__}{place}: {why.rstrip('.')}.", "", "Correct the model."
+        ) from error
+    finally:
+        plain.close()

@@ -1,5 +1,6 @@
 """Processes under one eye: the first failure ends all and is the one that is reported."""
 
+import os
 import signal
 import sys
 import time
@@ -16,21 +17,26 @@ from trine.run.wire import END, GO, Failure, Ready, unpack
 from trine.units import BYTES
 
 GRACE_S = 2.0  # how long to look for the cause after an engine said only that another one was lost
+LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"
 END_S = 5.0  # how long a process may take to end
 
 
 @contextmanager
 def _start_of_children(with_main: bool) -> Iterator[None]:
-    """Children inherit that SIGINT is blocked: Ctrl-C is the parent's.  Unless they need the main script, they do not
-    see it: importing it again in each of them takes as long as its imports take."""
+    """Children inherit that SIGINT is blocked (Ctrl-C is the parent's) and that torch's C++ part reports errors only.
+    Unless they need the main script, they do not see it: importing it again in each of them takes as long as its
+    imports take."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    main = sys.modules["__main__"]
+    main, level = sys.modules["__main__"], os.environ.get(LOG_LEVEL)
+    os.environ[LOG_LEVEL] = level or "ERROR"
     if not with_main:
         sys.modules["__main__"] = ModuleType("__main__")
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        if level is None:
+            del os.environ[LOG_LEVEL]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -38,11 +44,19 @@ class Supervisor:
     """Starts engines' processes, passes messages, and ends all of them when one fails."""
 
     def __init__(
-        self, num_engines: int, directory: str, start_method: str, *, with_main: bool, preload: Sequence[str] = ()
+        self,
+        num_engines: int,
+        directory: str,
+        start_method: str,
+        *,
+        with_main: bool,
+        preload: Sequence[str] = (),
+        start: worker.Starting = worker.start,
     ) -> None:
         """``with_main``: whether the engines need what the caller's main script defines, and so run it as a module.
 
-        ``preload``: modules that a fork server imports once for all engines that it will ever start.
+        ``start``: what makes an engine in its process.  ``preload``: modules that a fork server imports once for all
+        engines that it will ever start.
         """
         self.with_main = with_main
         context: Any = get_context(start_method)
@@ -54,7 +68,7 @@ class Supervisor:
         for rank in range(num_engines):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=worker.main, args=(rank, directory, theirs), name=f"engine {rank}", daemon=True
+                target=worker.main, args=(rank, directory, theirs, start), name=f"engine {rank}", daemon=True
             )
             self.pipes.append(ours)
             self.processes.append(process)
@@ -144,7 +158,11 @@ class Supervisor:
         if cause.kind == "memory":
             known = cause.needed_bytes > cause.limit_bytes
             needed = BYTES.format(cause.needed_bytes) if known else "more memory"
-            return OutOfMemory(rank=rank, needed=needed, limit=BYTES.format(cause.limit_bytes))
+            base = self.ready[rank][0].used_bytes if rank in self.ready else 0
+            return OutOfMemory(
+                rank=rank, needed=needed, limit=BYTES.format(cause.limit_bytes), base_bytes=base,
+                limit_bytes=cause.limit_bytes,
+            )  # fmt: skip
         return EngineFailed(
             rank=rank, trace=cause.trace, others="The others were ended." if len(self.pipes) > 1 else ""
         )

@@ -2,22 +2,24 @@
 
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 from types import TracebackType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from trine.errors import EngineFailed
 from trine.lower.segment import Library
+from trine.measure.allocator import keep_memory
 from trine.program.program import Program
 from trine.run.collect import Report, Whole, report, together
 from trine.run.engine import Engine, Step
-from trine.run.transport import Tag, Transport, Waiting
+from trine.run.transport import Sums, Tag, Transport, Waiting, split
 
-Queues = dict[tuple[int, int], "SimpleQueue[tuple[Tag, Tensor] | None]"]
+Queues = dict[tuple[int, int], "SimpleQueue[tuple[Tag, Any] | None]"]
 
 
 class _Stopped(Exception):
@@ -44,6 +46,45 @@ class Reference(Transport):
         return self.early.pop((peer, tag))
         yield  # a generator that never waits
 
+    def combine(self, gradients: Sequence[Tensor], group: Sequence[int], tag: Tag) -> Sums:
+        """The sums, made once for all in shared memory: each engine adds up its share of the elements, in order of rank
+        as everywhere, and reads the rest when the others are done."""
+        mine = [gradient.contiguous() for gradient in gradients]
+        num = sum(gradient.numel() for gradient in mine)
+        self.count_sum(sum(gradient.nbytes for gradient in mine), group)
+        flat = torch.empty(num, dtype=mine[0].dtype) if self.rank == group[0] else None
+        given: list[tuple[list[Tensor], Tensor | None]] = yield from self.share((mine, flat), group, (*tag, "given"))
+        total = given[0][1]
+        assert total is not None
+        place = group.index(self.rank)
+        add_up([tensors for tensors, _ in given], total, num * place // len(group), num * (place + 1) // len(group))
+        yield from self.share(None, group, (*tag, "done"))
+        return split(total, mine)
+
+    def share(self, value: Any, group: Sequence[int], tag: Tag) -> Generator[None, None, list[Any]]:
+        """The values of all engines of a group, by reference, in order of rank."""
+        for peer in group:
+            if peer != self.rank:
+                self.queues[self.rank, peer].put((tag, value))
+        result = []
+        for peer in group:
+            result.append(value if peer == self.rank else (yield from self.get(peer, tag, torch.empty(0))))
+        return result
+
+
+def add_up(given: Sequence[Sequence[Tensor]], total: Tensor, low: int, high: int) -> None:
+    """Elements ``low`` to ``high`` of the sum of equal lists of tensors, each list taken as one flat tensor."""
+    start = 0
+    for tensors in zip(*given, strict=True):
+        first, last = max(low - start, 0), min(high - start, tensors[0].numel())
+        if first < last:
+            parts = [tensor.view(-1)[first:last] for tensor in tensors]
+            into = total[start + first : start + last]
+            torch.add(parts[0], parts[1], out=into)
+            for part in parts[2:]:
+                into.add_(part)
+        start += tensors[0].numel()
+
 
 class Threads:
     """One worker thread for each engine, alive between steps; use as a context manager or call ``close``."""
@@ -52,6 +93,7 @@ class Threads:
         self, programs: Sequence[Program], state: Mapping[str, Tensor],
         optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None, *, intra_op_threads: int = 1,
     ) -> None:  # fmt: skip
+        keep_memory()
         ranks = [program.rank for program in programs]
         self.queues: Queues = {(a, b): SimpleQueue() for a in ranks for b in ranks if a != b}
         library = Library()
@@ -107,5 +149,7 @@ class Threads:
     def __enter__(self) -> "Threads":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -6,12 +6,27 @@ is there, elsewhere it blocks and never yields.  A sent tensor is immutable unti
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 Tag = tuple[int | str | None, ...]
 Waiting = Generator[None, None, Tensor]
+Sums = Generator[None, None, list[Tensor]]
+
+
+class Sum(Protocol):
+    """A sum over engines that is under way."""
+
+    def wait(self) -> object:
+        """Until it is there."""
+
+
+def split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Pieces of a flat tensor with the shapes of others, as views."""
+    parts = flat.split([tensor.numel() for tensor in like])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
 
 
 class Transport(ABC):
@@ -36,7 +51,7 @@ class Transport(ABC):
     def all_reduce(self, tensor: Tensor, group: Sequence[int], tag: Tag) -> Waiting:
         """The sum over a group, added in order of rank on every member: all get the same bits.  Counted as a ring
         moves it: 2(n−1)/n of the tensor leaves each engine."""
-        self.bytes_sent += 2 * (len(group) - 1) * tensor.nbytes // len(group)
+        self.count_sum(tensor.nbytes, group)
         for peer in group:
             if peer != self.rank:
                 self.put(peer, tag, tensor)
@@ -46,6 +61,24 @@ class Transport(ABC):
             total = part if total is None else total + part
         assert total is not None
         return total
+
+    def combine(self, gradients: Sequence[Tensor], group: Sequence[int], tag: Tag) -> Sums:
+        """The sums of several tensors of one type, in one message."""
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        total = yield from self.all_reduce(flat, group, tag)
+        return split(total, gradients)
+
+    def sums_early(self, dtype: str) -> bool:
+        """Whether ``start_sum`` is there for tensors of a type."""
+        return False
+
+    def start_sum(self, tensor: Tensor, group: Sequence[int], tag: Tag) -> Sum:
+        """Begin to sum a flat tensor over a group, in place."""
+        raise NotImplementedError(f"{type(self).__name__} sums when all engines are there")
+
+    def count_sum(self, num_bytes: int, group: Sequence[int]) -> None:
+        """Count a sum of so many bytes."""
+        self.bytes_sent += 2 * (len(group) - 1) * num_bytes // len(group)
 
 
 class Mail(Transport):
@@ -66,7 +99,9 @@ class Mail(Transport):
             yield
         tensor = self.boxes.pop((peer, self.rank, tag))
         if tensor.shape != like.shape or tensor.dtype != like.dtype:
-            raise RuntimeError(f"engine {peer} sent {tuple(tensor.shape)}, engine {self.rank} expects {tuple(like.shape)}")
+            raise RuntimeError(
+                f"engine {peer} sent {tuple(tensor.shape)}, engine {self.rank} expects {tuple(like.shape)}"
+            )
         return tensor
 
 

@@ -37,7 +37,7 @@ def micro_batch_weights(
         return (1.0,) * len(rows)
     if kind != "mean" or any(found[0] != kind or len(found[1]) != len(counting) for _, found in by_size.values()):
         raise BadInput(
-            f"The loss of {graphs[0].name} is neither a mean nor a sum over the batch: micro-batches do not add up to it.",
+            f"The loss of {graphs[0].name} is neither a mean nor a sum: its micro-batches do not add up to it.",
             "Micro-batches need a loss that is.", "Leave --micro-batches out, or end the loss in a mean or a sum.",
         )  # fmt: skip
     for which, number in enumerate(counting):
@@ -52,7 +52,8 @@ def micro_batch_weights(
         if any(abs(a - b) > 1e-12 for a, b in zip(shares, share, strict=True)):
             raise BadInput(
                 f"The loss of {graphs[0].name} adds several means, one of which "
-                f"({graphs[0].operators[number].module}) counts other than samples.", "Its micro-batches have no single weight.", "Leave --micro-batches out.",
+                f"({graphs[0].operators[number].module}) counts other than samples.",
+                "Its micro-batches have no single weight.", "Leave --micro-batches out.",
             )  # fmt: skip
     return tuple(share)
 

@@ -40,6 +40,7 @@ class Ready:
 
     memory_limit_bytes: int | None
     kills_file: str
+    used_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,28 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from multiprocessing import connection, parent_process
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from trine.measure.allocator import keep_memory
 from trine.run import memory
 from trine.run.collect import report
 from trine.run.engine import Engine
 from trine.run.gloo import Gloo, PeerLost, make_groups
 from trine.run.wire import END, GO, Answer, Failure, Job, Ready, Setup, mapped, pack, read, unpack
 
+Answering = Callable[[Any], object]  # from what a step is given to what it left
+Starting = Callable[[Any, Path], Answering]  # from what the parent wrote into a folder
 
-def main(rank: int, directory: str, pipe: "connection.Connection[bytes, bytes]") -> None:
+
+def main(rank: int, directory: str, pipe: "connection.Connection[bytes, bytes]", start: Starting) -> None:
     """Start an engine, run the steps that are asked for, report the first failure and wait for the end."""
     threading.Thread(target=_watch, args=(directory,), name="watch the parent", daemon=True).start()
     try:
@@ -30,10 +36,12 @@ def main(rank: int, directory: str, pipe: "connection.Connection[bytes, bytes]")
         pipe.send_bytes(pack(None))  # everything is imported
         if pipe.recv_bytes() != GO:
             raise EOFError
-        engine, transport = _start(setup, Path(directory))
-        pipe.send_bytes(pack(Ready(memory.limit_bytes(), memory.kills_file())))
-        _serve(engine, transport, pipe)
-        dist.destroy_process_group()
+        answer = start(setup, Path(directory))
+        pipe.send_bytes(pack(Ready(memory.limit_bytes(), memory.kills_file(), memory.used_bytes())))
+        while (message := pipe.recv_bytes()) != END:
+            pipe.send_bytes(pack(answer(unpack(message))))
+        if dist.is_initialized():
+            dist.destroy_process_group()
     except EOFError:
         pass  # the parent closed the pipe
     except BaseException as error:  # noqa: BLE001  whatever it is, the parent must hear of it
@@ -52,34 +60,35 @@ def _watch(directory: str) -> None:
     os._exit(1)
 
 
-def _load(path: Path) -> Setup:
+def _load(path: Path) -> Any:
     with path.open("rb") as file:
-        setup: Setup = pickle.load(file)
-    return setup
+        return pickle.load(file)
 
 
-def _start(setup: Setup, directory: Path) -> tuple[Engine, Gloo]:
+def start(setup: Setup, directory: Path) -> Answering:
+    """The engine of a Program."""
     torch.set_num_threads(setup.intra_op_threads)
+    keep_memory()
     rank = setup.program.rank
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if Path("/sys/class/net/lo").exists() else "lo0")
     dist.init_process_group(
         "gloo", store=dist.FileStore(str(directory / "store"), setup.num_engines), rank=rank,
         world_size=setup.num_engines, timeout=timedelta(seconds=setup.timeout_s),
     )  # fmt: skip
-    transport = Gloo(rank, setup.route, make_groups(setup.groups))
+    transport = Gloo(rank, setup.route, make_groups(setup.groups), make_groups(setup.groups, own=True))
     state = torch.load(directory / "state", mmap=True, weights_only=True)  # only the pages of its own tiles are read
-    return Engine(setup.program, state, transport, None, pickle.loads(setup.optimizer)), transport
-
-
-def _serve(engine: Engine, transport: Gloo, pipe: "connection.Connection[bytes, bytes]") -> None:
+    engine = Engine(setup.program, state, transport, None, pickle.loads(setup.optimizer))
     path, board = "", torch.empty(0, dtype=torch.uint8)
-    while (message := pipe.recv_bytes()) != END:
-        job: Job = unpack(message)
+
+    def answer(job: Job) -> Answer:
+        nonlocal path, board
         if job.board != path:
             path, board = job.board, mapped(job.board, Path(job.board).stat().st_size)
         job.step.inputs = read(board, job.mapped)
         run(engine, transport, job)
-        pipe.send_bytes(pack(Answer(report(engine, job.step, tensors=job.tensors), transport.bytes_received)))
+        return Answer(report(engine, job.step, tensors=job.tensors), transport.bytes_received)
+
+    return answer
 
 
 def run(engine: Engine, transport: Gloo, job: Job) -> None:

@@ -1,0 +1,235 @@
+"""The cells of the sweep: a model at a batch, under a plan, on a runtime; and the worker that judges some of them.
+
+A worker takes cells of one model, batch and number of micro-batches, which share a reference, and prints one line of
+JSON when it begins a cell and one when the cell is judged:
+
+    python -m bench.verify_cells resnet18/b5/data 2/lockstep resnet18/b5/data 3:1/threads
+"""
+
+import json
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from trine.capture.specification import load_model
+from trine.capture.wishes import Wishes
+from trine.cli.values import Setting
+from trine.plan.build import build, cut_sizes
+from trine.plan.plan import Plan
+from trine.program.compile import batches
+from trine.report.measured import FARTHER, FLOOR, distance
+from trine.run.job import Job, Reference, reference_steps
+from trine.run.judge import SGD, Verdict, expected, judge
+from trine.run.processes import Processes
+from trine.run.runner import RUNNERS, runner
+
+NUM_STEPS, NUM_NUDGED = 3, 6
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model of the sweep.  gigabytes: what a worker needs at most, engines included.  heavy: fewer mixed plans."""
+
+    spec: str
+    settings: tuple[tuple[str, str], ...] = ()
+    size: int | None = 64
+    seq: int | None = None
+    gigabytes: float = 4.0
+    heavy: bool = False
+
+
+SUBJECTS = {
+    "vgg16_bn": Subject("torchvision:vgg16_bn", gigabytes=19.0, heavy=True),
+    "vit_b_16": Subject("torchvision:vit_b_16", (("image_size", "64"),), gigabytes=13.0, heavy=True),
+    "gpt2": Subject("hf:gpt2", (("n_layer", "4"), ("n_embd", "192")), size=None, seq=64, gigabytes=5.0),
+    "convnext_tiny": Subject("torchvision:convnext_tiny", gigabytes=6.0),
+    "resnet50": Subject("torchvision:resnet50", gigabytes=6.0),
+    "densenet121": Subject("torchvision:densenet121"),
+    "efficientnet_b0": Subject("torchvision:efficientnet_b0"),
+    "resnet18": Subject("torchvision:resnet18"),
+    "mobilenet_v2": Subject("torchvision:mobilenet_v2"),
+}
+BATCHES = (4, 5)  # 5 rows do not divide: by 2 engines, by shares of 3:1, in 4 micro-batches
+SPACE, FEATURES = "space", "features"  # height or sequence, heads or channel: what the model has
+PLANS: dict[str, dict[str, Any]] = {
+    "data 2": {"data": 2},
+    "data 3:1": {"data": 2, "shares": (3, 1)},
+    "gpipe 2": {"stages": 2, "micro_batches": 4, "schedule": "gpipe"},
+    "1f1b 2": {"stages": 2, "micro_batches": 4},
+    "space 2": {"tensor": (2,), "cuts": (SPACE,)},
+    "features 2": {"tensor": (2,), "cuts": (FEATURES,)},
+    "space 3:2:1": {"tensor": (3,), "cuts": (SPACE,), "shares": (3, 2, 1)},
+    "features 3:2:1": {"tensor": (3,), "cuts": (FEATURES,), "shares": (3, 2, 1)},
+    "data 2 x space 2": {"data": 2, "tensor": (2,), "cuts": (SPACE,)},
+    "data 2 x features 2": {"data": 2, "tensor": (2,), "cuts": (FEATURES,)},
+    "stages 2 x space 2": {"stages": 2, "micro_batches": 2, "tensor": (2,), "cuts": (SPACE,)},
+    "stages 2 x features 2": {"stages": 2, "micro_batches": 2, "tensor": (2,), "cuts": (FEATURES,)},
+}
+NOT_HEAVY = ("features 3:2:1", "data 2 x space 2", "stages 2 x space 2")  # four whole copies of 138 million weights
+RUNTIMES = tuple(RUNNERS)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of the table."""
+
+    model: str
+    batch: int
+    plan: str
+    on: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.model}/b{self.batch}/{self.plan}/{self.on}"
+
+    @property
+    def group(self) -> tuple[str, int, int]:
+        """What it shares a reference with."""
+        return self.model, self.batch, PLANS[self.plan].get("micro_batches", 1)
+
+    @staticmethod
+    def parse(key: str) -> "Cell":
+        model, batch, plan, on = key.split("/")
+        return Cell(model, int(batch.removeprefix("b")), plan, on)
+
+
+def all_cells() -> list[Cell]:
+    """Every cell of the sweep, the heaviest models first."""
+    return [
+        Cell(model, batch, plan, on)
+        for model, subject in SUBJECTS.items()
+        for batch in BATCHES
+        for plan in PLANS
+        if not (subject.heavy and plan in NOT_HEAVY)
+        for on in RUNTIMES
+    ]
+
+
+def quick_cells() -> list[Cell]:
+    """A quarter: every model under every plan at the batch that does not divide, and under every second one at the
+    other; the runtimes take turns."""
+
+    def wanted(cell: Cell) -> bool:
+        turn = list(SUBJECTS).index(cell.model) + list(PLANS).index(cell.plan)
+        odd = cell.batch == BATCHES[-1]
+        return cell.on == RUNTIMES[(turn + odd) % len(RUNTIMES)] and (odd or turn % 2 == 0)
+
+    return [cell for cell in all_cells() if wanted(cell)]
+
+
+def few_cells() -> list[Cell]:
+    """What fits beside other tests: small models at the batch that does not divide."""
+    return [c for c in quick_cells() if c.model in ("resnet18", "mobilenet_v2", "gpt2") and c.batch == BATCHES[-1]]
+
+
+def make_job(name: str, batch: int, *, float64: bool) -> Job:
+    """The model of a cell in training."""
+    subject = SUBJECTS[name]
+    settings = tuple(Setting(key, value) for key, value in subject.settings)
+    wishes = Wishes(set=settings, size=subject.size, seq=subject.seq, batch=batch)
+    return Job(load_model(subject.spec, wishes, batch), training=True, float64=float64)
+
+
+def make_plan(name: str, job: Job) -> Plan:
+    """The plan of a cell, with the dimensions that its model has."""
+    wishes = dict(PLANS[name])
+    graph = job.graph_for(wishes.get("micro_batches", 1))
+    sizes = cut_sizes(graph)
+    found = {
+        SPACE: "height" if "height" in sizes else "sequence",
+        FEATURES: "heads" if "heads" in sizes else "channel",
+    }
+    wishes["cuts"] = tuple(found[cut] for cut in wishes.get("cuts", ()))
+    return build(graph, batch=job.batch, **wishes)
+
+
+def judged(cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
+    """A record when a cell of one group begins, and one when it is judged."""
+    cells = list(cells)
+    job = make_job(cells[0].model, cells[0].batch, float64=True)
+    narrow = Job(job.model, job.training, captures=job.captures)
+    known, spread = None, list[float]()
+    for cell in cells:
+        yield {"begin": cell.key}
+        start_s = time.monotonic()
+        plan = make_plan(cell.plan, job)
+        if known is None:
+            known = expected(job, plan, NUM_STEPS)
+        record = described(cell, judge(job, plan, cell.on, NUM_STEPS, known))
+        if cell.on == RUNTIMES[0]:
+            spread = spread or spread_of(plan, narrow, known.steps[0])
+            record |= float32(plan, narrow, known.steps[0], spread)
+        yield record | {"seconds": round(time.monotonic() - start_s, 1)}
+
+
+def described(cell: Cell, verdict: Verdict) -> dict[str, Any]:
+    """A verdict as a record."""
+    worst, first = verdict.worst(), [d for d in verdict.differences if d.step == 0]
+    return {
+        "key": cell.key,
+        "equal": verdict.equal,
+        "first": max(d.value for d in first),
+        "worst": f"{worst.kind} of step {worst.step + 1} at {worst.where}: {worst.value:.1e}, limit {worst.limit:.1e}",
+        "drift": verdict.drift,
+        "shares": {share.cut: share.of_having for share in verdict.shares},
+        "plan": verdict.plan.describe(),
+    }
+
+
+def spread_of(plan: Plan, job: Job, want: Reference) -> list[float]:
+    """How far one engine's first step in float32 is from float64: as it is, and with its weights moved by one unit in
+    the last place.  An activation that rounding carries over the kink of a ReLU changes gradients by far more than
+    rounding does, in some of these runs and not in others."""
+    shares, rows = job.step(plan).weights, batches(job.batch, plan.micro_batches)
+    runs = (next(reference_steps(job, rows, shares, 1, SGD, nudge)) for nudge in range(NUM_NUDGED + 1))
+    return [distance(want, run.outputs, run.gradients) for run in runs]
+
+
+def float32(plan: Plan, job: Job, want: Reference, spread: Sequence[float]) -> dict[str, Any]:
+    """The plan's first step in float32 beside one engine's: distances from float64."""
+    engines = runner(RUNTIMES[0], job.compiled(plan).programs(), job.state(), SGD)
+    whole = engines.step(job.step(plan))
+    engines.close()
+    names = job.captured(next(iter(job.captures))).parameters
+    gradients = {name: whole.gradients[t] for t, own in names.items() if t in whole.gradients for name in own}
+    outputs = [list(leaves) for leaves in want.outputs]
+    for (target, m), value in whole.results.items():
+        outputs[m][int(target)] = value
+    found = distance(want, outputs, gradients)
+    return {
+        "float32": found <= FARTHER * max(spread) + FLOOR,
+        "float32_distance": found,
+        "float32_one_engine": spread,
+    }
+
+
+def main(keys: list[str]) -> None:
+    """Judge the cells whose keys are given; a cell that raises is a record too, and the next one follows."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    RUNNERS["processes"] = partial(Processes, start_method="forkserver", timeout_s=300.0)
+    left = [Cell.parse(key) for key in keys]
+    while left:
+        now = left[0]
+        try:
+            for record in judged(left):
+                if "key" in record:
+                    left.pop(0)
+                now = left[0] if left else now
+                print(json.dumps(record), flush=True)
+            return
+        except Exception as error:  # noqa: BLE001  whatever a cell raises is its result
+            record = {"key": now.key, "equal": False, "worst": f"{type(error).__name__}: {error}"[:500]}
+            print(json.dumps(record | {"trace": traceback.format_exc()[-4000:]}), flush=True)
+            left.remove(now)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
