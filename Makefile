@@ -27,8 +27,8 @@ check: .venv/.test ## format, lint, types, import contract, limits, start-up
 	$(BIN)/python tools/limits.py
 	$(BIN)/python -m pytest -q tests/test_project.py
 
-bench: .venv/.test ## measure against named peers
-	$(BIN)/python -m bench
+bench: .venv/.test ## data parallelism beside DistributedDataParallel
+	$(BIN)/python -m bench.ddp
 
 sweep: .venv/.test ## inspect and plan every model of the list
 	$(BIN)/python -m bench.sweep

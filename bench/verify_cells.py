@@ -6,6 +6,8 @@ JSON when it begins a cell and one when the cell is judged:
     python -m bench.verify_cells resnet18/b5/data 2/lockstep resnet18/b5/data 3:1/threads
 """
 
+import ctypes
+import gc
 import json
 import sys
 import time
@@ -46,15 +48,15 @@ class Subject:
 
 
 SUBJECTS = {
-    "vgg16_bn": Subject("torchvision:vgg16_bn", gigabytes=19.0, heavy=True),
-    "vit_b_16": Subject("torchvision:vit_b_16", (("image_size", "64"),), gigabytes=13.0, heavy=True),
-    "gpt2": Subject("hf:gpt2", (("n_layer", "4"), ("n_embd", "192")), size=None, seq=64, gigabytes=5.0),
-    "convnext_tiny": Subject("torchvision:convnext_tiny", gigabytes=6.0),
-    "resnet50": Subject("torchvision:resnet50", gigabytes=6.0),
+    "vgg16_bn": Subject("torchvision:vgg16_bn", gigabytes=17.5, heavy=True),
+    "vit_b_16": Subject("torchvision:vit_b_16", (("image_size", "64"),), gigabytes=12.0, heavy=True),
+    "gpt2": Subject("hf:gpt2", (("n_layer", "4"), ("n_embd", "192")), size=None, seq=64),
+    "convnext_tiny": Subject("torchvision:convnext_tiny", gigabytes=5.0),
+    "resnet50": Subject("torchvision:resnet50", gigabytes=5.0),
     "densenet121": Subject("torchvision:densenet121"),
-    "efficientnet_b0": Subject("torchvision:efficientnet_b0"),
-    "resnet18": Subject("torchvision:resnet18"),
-    "mobilenet_v2": Subject("torchvision:mobilenet_v2"),
+    "efficientnet_b0": Subject("torchvision:efficientnet_b0", gigabytes=3.0),
+    "resnet18": Subject("torchvision:resnet18", gigabytes=2.7),
+    "mobilenet_v2": Subject("torchvision:mobilenet_v2", gigabytes=2.7),
 }
 BATCHES = (4, 5)  # 5 rows do not divide: by 2 engines, by shares of 3:1, in 4 micro-batches
 SPACE, FEATURES = "space", "features"  # height or sequence, heads or channel: what the model has
@@ -167,6 +169,8 @@ def judged(cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
             spread = spread or spread_of(plan, narrow, known.steps[0])
             record |= float32(plan, narrow, known.steps[0], spread)
         yield record | {"seconds": round(time.monotonic() - start_s, 1)}
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # what the cell needed is given back
 
 
 def described(cell: Cell, verdict: Verdict) -> dict[str, Any]:

@@ -124,9 +124,8 @@ class Sweep:
 
     def judge(self, number: int, group: list[Cell]) -> list[Cell]:
         """Run a worker over a group; what is left of it if the worker died."""
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        if not SUBJECTS[group[0].model].heavy:  # keep memory: a page that was freed and taken again costs a fault
-            env |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36)}
+        # freed memory is kept within a cell: a page that is taken again costs a fault
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36)}
         with (RESULTS.parent / f"worker{number}.log").open("a", encoding="utf-8") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "bench.verify_cells", *(cell.key for cell in group)],

@@ -43,7 +43,7 @@ SAMPLES: list[tuple[TrineError, int, list[str]]] = [
         3,
         ["Engine 2", "91 GiB", "80 GiB", "It fits with --zero 3."],
     ),
-    (errors.OutOfMemory(rank=2, needed="91 GiB", limit="80 GiB"), 3, ["No plan that fits", "--recompute"]),
+    (errors.OutOfMemory(rank=2, needed="91 GiB", limit="80 GiB"), 3, ["No plan that fits", "smaller batch"]),
     (
         errors.PlanMismatch(plan="p.json", changed=["input 0 was 8x3", "it has 4 engines"]),
         2,

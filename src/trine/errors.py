@@ -156,7 +156,7 @@ class OutOfMemory(TrineError):
         super().__init__(
             f"Engine {rank} needs {needed} and has {limit}.",
             fits or "No plan that fits is known.",
-            "" if fits else "Use more engines, a smaller batch, --recompute or --zero 3.",
+            "" if fits else "Use more engines or a smaller batch.",
         )
 
 

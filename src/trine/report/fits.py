@@ -14,7 +14,8 @@ from trine.units import BYTES
 
 SEARCH_S = 3.0  # a message may not keep anybody waiting
 WISHES: tuple[dict[str, Any], ...] = (
-    {"data": 2}, {"tensor": (2,)}, {"stages": 2}, {"data": 4}, {"tensor": (4,)}, {"stages": 4}, {"data": 2, "stages": 2},
+    {"data": 2}, {"tensor": (2,)}, {"stages": 2}, {"data": 4}, {"tensor": (4,)}, {"stages": 4},
+    {"data": 2, "stages": 2},
 )  # fmt: skip
 
 
