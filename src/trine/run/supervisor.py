@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
@@ -62,6 +62,7 @@ class Supervisor:
         context: Any = get_context(start_method)
         if start_method == "forkserver":
             context.set_forkserver_preload([worker.__name__, *preload])
+        resource_tracker.ensure_running()  # it unblocks SIGINT here when it starts, so it starts first
         self.pipes: list[Any] = []
         self.processes: list[BaseProcess] = []
         self.ready: dict[int, tuple[Ready, int]] = {}  # with the number of kills for memory at the start

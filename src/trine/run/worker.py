@@ -56,7 +56,11 @@ def _watch(directory: str) -> None:
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
-    shutil.rmtree(directory, ignore_errors=True)
+    for _ in range(5):  # the other engines remove it at the same moment, and may still write into it
+        shutil.rmtree(directory, ignore_errors=True)
+        if not Path(directory).exists():
+            break
+        time.sleep(0.05)
     os._exit(1)
 
 
