@@ -30,8 +30,7 @@ check: .venv/.test ## format, lint, types, import contract, limits, start-up
 bench: .venv/.test ## data parallelism beside DistributedDataParallel
 	$(BIN)/python -m bench.ddp
 
-sweep: .venv/.test ## inspect and plan every model of the list
-	$(BIN)/python -m bench.sweep
+sweep: sweep-verify ## every sweep that there is
 
 sweep-verify: .venv/.test ## verify nine models under every kind of plan on every runtime; resumes
 	$(BIN)/python -m bench.verify_sweep --table docs/verify.md
