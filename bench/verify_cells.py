@@ -10,12 +10,14 @@ import ctypes
 import gc
 import json
 import sys
+import tempfile
 import time
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +30,7 @@ from trine.plan.plan import Plan
 from trine.program.compile import batches
 from trine.report.measured import FARTHER, FLOOR, distance
 from trine.run.job import Job, Reference, reference_steps
-from trine.run.judge import SGD, Verdict, expected, judge
+from trine.run.judge import SGD, Expected, Verdict, expected, judge
 from trine.run.processes import Processes
 from trine.run.runner import RUNNERS, runner
 
@@ -37,7 +39,11 @@ NUM_STEPS, NUM_NUDGED = 3, 6
 
 @dataclass(frozen=True)
 class Subject:
-    """A model of the sweep.  gigabytes: what a worker needs at most, engines included.  heavy: fewer mixed plans."""
+    """A model of the sweep.
+
+    gigabytes: what a worker needs at most, engines included.  heavy: fewer mixed plans.  huge: on processes, whose
+    engines and reports are copies, only plans that cut the weights.
+    """
 
     spec: str
     settings: tuple[tuple[str, str], ...] = ()
@@ -45,11 +51,12 @@ class Subject:
     seq: int | None = None
     gigabytes: float = 4.0
     heavy: bool = False
+    huge: bool = False
 
 
 SUBJECTS = {
-    "vgg16_bn": Subject("torchvision:vgg16_bn", gigabytes=17.5, heavy=True),
-    "vit_b_16": Subject("torchvision:vit_b_16", (("image_size", "64"),), gigabytes=12.0, heavy=True),
+    "vgg16_bn": Subject("torchvision:vgg16_bn", gigabytes=15.0, heavy=True, huge=True),
+    "vit_b_16": Subject("torchvision:vit_b_16", (("image_size", "64"),), gigabytes=9.0, heavy=True),
     "gpt2": Subject("hf:gpt2", (("n_layer", "4"), ("n_embd", "192")), size=None, seq=64),
     "convnext_tiny": Subject("torchvision:convnext_tiny", gigabytes=5.0),
     "resnet50": Subject("torchvision:resnet50", gigabytes=5.0),
@@ -74,6 +81,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "stages 2 x space 2": {"stages": 2, "micro_batches": 2, "tensor": (2,), "cuts": (SPACE,)},
     "stages 2 x features 2": {"stages": 2, "micro_batches": 2, "tensor": (2,), "cuts": (FEATURES,)},
 }
+CUT_WEIGHTS = ("gpipe 2", "1f1b 2", "features 2", "stages 2 x features 2")  # no engine has a whole copy
 NOT_HEAVY = ("features 3:2:1", "data 2 x space 2", "stages 2 x space 2")  # four whole copies of 138 million weights
 RUNTIMES = tuple(RUNNERS)
 
@@ -111,6 +119,7 @@ def all_cells() -> list[Cell]:
         for plan in PLANS
         if not (subject.heavy and plan in NOT_HEAVY)
         for on in RUNTIMES
+        if not (subject.huge and on == "processes" and plan not in CUT_WEIGHTS)
     ]
 
 
@@ -164,13 +173,29 @@ def judged(cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
         plan = make_plan(cell.plan, job)
         if known is None:
             known = expected(job, plan, NUM_STEPS)
+            if SUBJECTS[cell.model].heavy:
+                known = on_disk(known)
+            give_back()
         record = described(cell, judge(job, plan, cell.on, NUM_STEPS, known))
         if cell.on == RUNTIMES[0]:
             spread = spread or spread_of(plan, narrow, known.steps[0])
             record |= float32(plan, narrow, known.steps[0], spread)
         yield record | {"seconds": round(time.monotonic() - start_s, 1)}
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # what the cell needed is given back
+        give_back()
+
+
+def give_back() -> None:
+    """Memory that is free goes back to the system: engines in other processes may need it."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+def on_disk(known: Expected) -> Expected:
+    """The same with its tensors in a mapped file, which takes no memory that others need."""
+    with tempfile.NamedTemporaryFile(prefix="reference-", dir=Path(__file__).resolve().parent.parent / "build") as file:
+        torch.save([vars(step) for step in known.steps], file.name)
+        steps = torch.load(file.name, mmap=True, weights_only=True)
+    return Expected([Reference(**step) for step in steps], known.drift)
 
 
 def described(cell: Cell, verdict: Verdict) -> dict[str, Any]:

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.program.small import compiled, programs
+from tests.program.small import programs
 from tests.run.nets import BATCH, NAMES, job, plan
 
 from trine.graph.graph import Graph
 from trine.plan.build import build
 from trine.plan.plan import Plan
-from trine.program.compile import BUCKET_BYTES, Compiled, batches
+from trine.program.compile import Compiled, batches
 from trine.program.program import Program
 
 MODELS = ["net", "language"]
@@ -102,13 +102,15 @@ def test_each_gradient_is_combined_where_its_parameter_is_whole(model: str, name
                 assert groups.get(parameter, {program.rank}) == ranks
 
 
-def test_large_gradients_are_combined_in_buckets() -> None:
-    made = compiled("net", "data").program(0)
-    assert len(made.combines) == 1
-    assert sum(t.num_bytes for n, t in made.tiles.items() if n in made.parameters) < BUCKET_BYTES
+@pytest.mark.parametrize(("model", "name"), NAMES, ids=[" ".join(pair) for pair in NAMES])
+def test_a_group_combines_once(model: str, name: str) -> None:
+    """Sums start as gradients are made; only inside one combine is their order the same on every engine."""
+    for program in programs(model, name):
+        groups = [combine.group for combine in program.combines.values()]
+        assert len(set(groups)) == len(groups)
 
 
-def test_the_largest_stage_of_a_plan_starts_where_it_says() -> None:
+def test_a_stage_starts_where_the_plan_says() -> None:
     graph = job("net").graph_for(2)
     made = Compiled(job("net").graph, build(graph, stages=2, micro_batches=2, batch=BATCH), BATCH)
     starts = made.plan.stage_starts[0]

@@ -4,7 +4,7 @@ A batch that streams in micro-batches of unequal size has one graph for each siz
 different numbers and share parameters by name.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from trine.graph.graph import Graph, Operator, Tensor
 from trine.graph.part import Box, volume, within
@@ -17,8 +17,6 @@ from trine.program.moves import pieces
 from trine.program.place import Placed, place
 from trine.program.program import Combine, Instruction, Piece, Program, Segment, Tile, Transfer
 from trine.program.schedule import order
-
-BUCKET_BYTES = 32 * 1024**2  # gradients that are combined in one message
 
 
 def batches(batch: int, micro_batches: int) -> tuple[tuple[int, int], ...]:
@@ -275,7 +273,7 @@ class _Engine:
             if axes:
                 groups.setdefault((axes, tensor.dtype), []).append(name)
         result = []
-        for axes, names in buckets(groups, flow.tensors):
+        for (axes, _), names in groups.items():
             group = tuple(
                 self.plan.rank(self.stage, c)
                 for c in self.plan.coordinates()
@@ -312,21 +310,6 @@ class _Engine:
 
     def has_gradient(self, segment: Segment) -> bool:
         return any(self.tiles[t].active for t in segment.outputs) and any(self.tiles[t].active for t in segment.inputs)
-
-
-def buckets(
-    groups: Mapping[tuple[tuple[int, ...], str], Sequence[str]], tensors: Mapping[str, Tensor]
-) -> Iterator[tuple[tuple[int, ...], list[str]]]:
-    """Parameters of each group, last ones first, in buckets of ``BUCKET_BYTES`` at most or of one parameter."""
-    for (axes, _), names in groups.items():
-        bucket, total = list[str](), 0
-        for name in reversed(names):
-            if bucket and total + tensors[name].num_bytes > BUCKET_BYTES:
-                yield axes, bucket
-                bucket, total = [], 0
-            bucket.append(name)
-            total += tensors[name].num_bytes
-        yield axes, bucket
 
 
 def renamed(

@@ -57,7 +57,10 @@ def report(engine: Engine, step: Step, *, tensors: bool = True) -> Report:
     for (tile, m), value in step.results.items():
         if m is not None:
             result.results[program.results[tile], m] = cut(program.tiles[tile], value)
+    told = {n for c in program.combines.values() if c.group[0] != program.rank for n in c.parameters}
     for tile, name in {**program.parameters, **program.stored}.items():
+        if name in told:  # the first engine of its group, which holds the same bits, reports it
+            continue
         result.state[name] = cut(program.tiles[tile], engine.state[name])
         if name in engine.gradients:
             result.gradients[name] = cut(program.tiles[tile], engine.gradients[name])

@@ -52,9 +52,17 @@ class Transport(ABC):
         """The sum over a group, added in order of rank on every member: all get the same bits.  Counted as a ring
         moves it: 2(n−1)/n of the tensor leaves each engine."""
         self.count_sum(tensor.nbytes, group)
+        self.give(tensor, group, tag)
+        return (yield from self.add_up(tensor, group, tag))
+
+    def give(self, tensor: Tensor, group: Sequence[int], tag: Tag) -> None:
+        """Hand a tensor to everybody else of a group."""
         for peer in group:
             if peer != self.rank:
                 self.put(peer, tag, tensor)
+
+    def add_up(self, tensor: Tensor, group: Sequence[int], tag: Tag) -> Waiting:
+        """The sum of one's own tensor and those that the others gave, in order of rank."""
         total: Tensor | None = None
         for peer in group:
             part = tensor if peer == self.rank else (yield from self.get(peer, tag, tensor))
@@ -93,6 +101,16 @@ class Mail(Transport):
         if key in self.boxes:
             raise RuntimeError(f"engine {self.rank} sends {tag} to engine {peer} twice")
         self.boxes[key] = tensor
+
+    def combine(self, gradients: Sequence[Tensor], group: Sequence[int], tag: Tag) -> Sums:
+        """One by one: all engines share one memory, and nothing need be copied into one message."""
+        self.count_sum(sum(gradient.nbytes for gradient in gradients), group)
+        for number, gradient in enumerate(gradients):
+            self.give(gradient, group, (*tag, number))
+        sums = []
+        for number, gradient in enumerate(gradients):
+            sums.append((yield from self.add_up(gradient, group, (*tag, number))))
+        return sums
 
     def get(self, peer: int, tag: Tag, like: Tensor) -> Waiting:
         while (peer, self.rank, tag) not in self.boxes:
