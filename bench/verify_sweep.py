@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench.verify_cells import RUNTIMES, SUBJECTS, Cell, all_cells, few_cells, quick_cells
+from bench.verify_cells import RUNTIMES, Cell, all_cells, few_cells, quick_cells
 from bench.verify_table import write_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,7 +73,7 @@ class Sweep:
         self.sources, self.commit, self.jobs = sources, commit(), jobs
         self.records = {cell.key: done[cell.key] for cell in cells if cell.key in done}
         todo = [cell for cell in cells if cell.key not in self.records]
-        groups: dict[tuple[str, int, int], list[Cell]] = {}
+        groups: dict[tuple[str, int, int, bool], list[Cell]] = {}
         for cell in todo:
             groups.setdefault(cell.group, []).append(cell)
         self.waiting, self.num_left = list(groups.values()), len(todo)
@@ -114,7 +114,7 @@ class Sweep:
             while self.waiting and not self.stopped:
                 room = min(self.memory - sum(self.running.values()), free_gigabytes())
                 for group in self.waiting:
-                    need = SUBJECTS[group[0].model].gigabytes
+                    need = group[0].gigabytes
                     if need <= room or not self.running:
                         self.waiting.remove(group)
                         self.running[number] = need
@@ -124,8 +124,9 @@ class Sweep:
 
     def judge(self, number: int, group: list[Cell]) -> list[Cell]:
         """Run a worker over a group; what is left of it if the worker died."""
-        # freed memory is kept within a cell: a page that is taken again costs a fault
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36)}
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        if not group[0].apart:  # freed memory is kept within a cell: a page that is taken again costs a fault
+            env |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36)}
         with (RESULTS.parent / f"worker{number}.log").open("a", encoding="utf-8") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "bench.verify_cells", *(cell.key for cell in group)],

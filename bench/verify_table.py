@@ -40,8 +40,9 @@ def write_table(path: Path, records: Mapping[str, Record], runtimes: Sequence[st
 
 
 NOTES = (
-    "GPT-2 has 4 layers of width 192 and 64 tokens. VGG-16-BN and ViT-B/16 leave out plans that need four whole "
-    "copies of their weights in float64, and VGG-16-BN on processes those that need one whole copy an engine."
+    "GPT-2 has 4 layers of width 192 and 64 tokens. VGG-16-BN and ViT-B/16 on processes, where every engine holds "
+    "and reports its own copies in float64, leave out the plan with four whole copies of the weights, and run plans "
+    "with two at batch 5 only."
 )
 
 
