@@ -40,18 +40,19 @@ NUM_STEPS, NUM_NUDGED = 3, 6
 @dataclass(frozen=True)
 class Subject:
     """A model of the sweep.  gigabytes: what a worker needs at most in one process; processes: with engines in their
-    own, which hold and report copies.  Where these differ, plans that need whole copies run there at one batch only."""
+    own, which hold and report copies.  Where that is given, plans that need whole copies run there at one batch only.
+    """
 
     spec: str
     settings: tuple[tuple[str, str], ...] = ()
     size: int | None = 64
     seq: int | None = None
     gigabytes: float = 5.0
-    processes: float = 5.0
+    processes: float | None = None
 
     @property
     def huge(self) -> bool:
-        return self.processes > self.gigabytes
+        return self.processes is not None
 
 
 SUBJECTS = {
@@ -107,7 +108,7 @@ class Cell:
     @property
     def gigabytes(self) -> float:
         subject = SUBJECTS[self.model]
-        return subject.processes if self.apart else subject.gigabytes
+        return subject.processes or subject.gigabytes if self.apart else subject.gigabytes
 
     @property
     def group(self) -> tuple[str, int, int, bool]:
