@@ -100,7 +100,15 @@ def test_copies_are_fresh_forward_and_reused_backward(one: Program, complete: Pr
     assert costs.copy_s(one, "copy", 2**20, "forward") == pytest.approx(2**20 * 2e-9)
     assert costs.copy_s(one, "copy", 2**20, "backward") == pytest.approx(2**20 * 1e-9)
     assert costs.copy_s(one, "add", 0, "forward") == 0.0
-    assert costs.combine_s(one, (0, 1, 2), 2**20) == pytest.approx(2 * 2**20 * 1e-9, rel=0.05)
+    assert costs.all_reduce_s(one, (0, 1, 2), 2**20) == pytest.approx(2 * 2**20 * 1e-9, rel=0.05)
+
+
+def test_threads_share_the_sum_of_gradients(one: Program, complete: Profile) -> None:
+    """Each of three engines adds two others over a third of the elements; processes sum all of them, and copy first."""
+    threads, processes = MeasuredCosts(complete, 1), MeasuredCosts(complete, 1, "processes")
+    assert threads.combine_s(one, (0, 1, 2), 3 * 2**20) == pytest.approx(2 * 2**20 * 1e-9, rel=0.05)
+    rest_s = processes.all_reduce_s(one, (0, 1, 2), 3 * 2**20)
+    assert processes.combine_s(one, (0, 1, 2), 3 * 2**20) == pytest.approx(rest_s + 3 * 2**20 * 1e-9)
 
 
 def test_optimizer_by_tensors_and_bytes(one: Program, complete: Profile) -> None:

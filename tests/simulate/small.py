@@ -60,6 +60,9 @@ class EqualStages:
     def transfer_s(self, program: Program, peer: int, num_bytes: int) -> Message:
         return Message(latency_s=self.latency_s if peer != program.rank else 0.0)
 
+    def all_reduce_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
+        return 0.0
+
     def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
         return 0.0
 

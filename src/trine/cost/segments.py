@@ -44,8 +44,11 @@ class Costs(Protocol):
     def transfer_s(self, program: Program, peer: int, num_bytes: int) -> Message:
         """A message from the Program's engine to a peer; to itself it is a piece that stays."""
 
+    def all_reduce_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
+        """An all-reduce of one tensor, from the arrival of its last engine."""
+
     def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
-        """An all-reduce, from the arrival of its last engine."""
+        """The sum of gradients that are so large together, from the arrival of its last engine."""
 
     def copy_s(self, program: Program, kind: CopyKind, num_bytes: int, direction: Direction) -> float:
         """Writing, adding or clearing that many bytes in a new tensor of the engine.  On the way forward its memory is
@@ -138,13 +141,26 @@ class MeasuredCosts:
             return Message(self.message.forward_s, latency_s=time_s, receive_s=self.message.backward_s)
         return Message(send_s=time_s / 2, receive_s=time_s / 2)
 
-    def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
+    def all_reduce_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
         """Threads exchange references and each adds the n - 1 others; processes by the table, with a ring's bytes."""
         others = len(group) - 1
-        if self.link == "threads" and self.copies["add"] is not None:
-            exchange_s = self.message.forward_s + self.message.backward_s
-            return others * (exchange_s + self.copy_s(program, "add", num_bytes, "backward"))
+        if self.link == "threads":
+            return others * (self.exchange_s + self.copy_s(program, "add", num_bytes, "backward"))
         return from_table("all_reduce", len(group), num_bytes, self.profile.table(self.link, "all_reduce"))
+
+    def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
+        """Threads share all gradients by reference, each adds up its part of the elements, and they meet once more;
+        processes copy them into buckets and sum these."""
+        others = len(group) - 1
+        if self.link == "threads":
+            add_s = self.copy_s(program, "add", num_bytes // len(group), "backward")
+            return others * (2 * self.exchange_s + add_s)
+        return self.copy_s(program, "copy", num_bytes, "backward") + self.all_reduce_s(program, group, num_bytes)
+
+    @property
+    def exchange_s(self) -> float:
+        """What an engine is busy with when it hands over a reference and gets one."""
+        return self.message.forward_s + self.message.backward_s
 
     def copy_s(self, program: Program, kind: CopyKind, num_bytes: int, direction: Direction) -> float:
         table = self.copies[kind]
@@ -213,8 +229,12 @@ class AnalyticCosts:
         link = self.cluster.link(program.rank, peer)
         return Message(wire_s=num_bytes / link.bandwidth_bytes_per_s, latency_s=link.latency_s)
 
-    def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
+    def all_reduce_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
         return over_cluster_s("all_reduce", self.cluster, group, num_bytes)
+
+    def combine_s(self, program: Program, group: Sequence[int], num_bytes: int) -> float:
+        copy_s = self.copy_s(program, "copy", num_bytes, "backward")
+        return copy_s + self.all_reduce_s(program, group, num_bytes)
 
     def copy_s(self, program: Program, kind: CopyKind, num_bytes: int, direction: Direction) -> float:
         return self.roofline(program.rank, "float32").time_s(0.0, {"copy": 2, "add": 3, "zero": 1}[kind] * num_bytes)

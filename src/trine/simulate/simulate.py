@@ -5,7 +5,8 @@ it must wait, then the next; no global order of events is needed.  What the runt
 a backward part that no gradient reaches, an addition where there is nothing to add to.
 
 Left out: engines that share a link or a memory bus slow each other down only by the concurrency at which the costs
-were measured, not moment by moment.
+were measured, not moment by moment.  Processes start to sum gradients during the backward pass; here the sum follows
+it, as its work takes the same cores.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -176,7 +177,9 @@ class _Engine:
         direction: Direction = "forward" if tag[0] == "f" else "backward"
         if transfer.kind == "all_reduce":
             assert source is not None
-            yield from self.all_reduce(tag, transfer.group, tiles[source].num_bytes)
+            num_bytes = tiles[source].num_bytes
+            yield from self.meet(tag, transfer.group, num_bytes)
+            self.now_s += self.costs.all_reduce_s(self.program, transfer.group, num_bytes)
             return
         for piece in sends:
             assert source is not None
@@ -226,8 +229,8 @@ class _Engine:
         self.wait_s += max(until_s - self.now_s, 0.0)
         self.now_s = max(until_s, self.now_s)
 
-    def all_reduce(self, tag: Tag, group: tuple[int, ...], num_bytes: int) -> Waiting:
-        """All meet, then all are busy with the sum."""
+    def meet(self, tag: Tag, group: tuple[int, ...], num_bytes: int) -> Waiting:
+        """All wait for the last; what a ring sends for a sum is counted."""
         came = self.post.meetings.setdefault((tag, group), {})
         came[self.program.rank] = self.now_s
         self.post.changes += 1
@@ -237,15 +240,14 @@ class _Engine:
             self.lacks = f"engine {missing} in the all-reduce of engines {', '.join(map(str, group))}"
             yield
         self.wait(max(came.values()))
-        self.now_s += self.costs.combine_s(self.program, group, num_bytes)
 
     def combine(self, instruction: Instruction) -> Waiting:
         combine = self.program.combines[instruction.id]
         if len(combine.group) < 2:
             return
         num_bytes = combined_bytes(self.program, combine.parameters)
-        self.copy("copy", num_bytes, "backward")
-        yield from self.all_reduce(("c", instruction.id, None), combine.group, num_bytes)
+        yield from self.meet(("c", instruction.id, None), combine.group, num_bytes)
+        self.now_s += self.costs.combine_s(self.program, combine.group, num_bytes)
 
     def optimize(self, instruction: Instruction) -> None:
         self.now_s += self.costs.optimize_s(self.program)
