@@ -198,6 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     sources = digest()
     done = {} if options.fresh else {k: r for k, r in known_records(sources).items() if is_equal(r)}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that workers are ended too
     sweep = Sweep(cells, done, sources, options.jobs)
     minutes = sweep.num_left * GUESS_S / options.jobs / 60
     print(
