@@ -6,7 +6,7 @@ BIN := .venv/bin
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bench sweep sweep-verify sweep-verify-quick sweep-verify-few clean
+.PHONY: help setup demo test check bench lab-loopback sweep sweep-verify sweep-verify-quick sweep-verify-few clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ check: .venv/.test ## format, lint, types, import contract, limits, start-up
 
 bench: .venv/.test ## data parallelism beside DistributedDataParallel
 	$(BIN)/python -m bench.ddp
+
+lab-loopback: .venv/.test ## bytes on the wire beside those predicted; needs root
+	$(BIN)/python -m bench.lab.loopback
 
 sweep: sweep-verify ## every sweep that there is
 

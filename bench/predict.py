@@ -1,22 +1,31 @@
 """Predicted against measured step times of ResNet-18 in training: one engine, and two engines in threads.
 
     python -m bench.predict --size 64 128 --batch 8
+    python -m bench.predict --models torchvision:resnet18 timm:convnext_atto
 
 Operators are timed alone first (nothing from a run of the model), then each plan is predicted, then run.  Prints both,
 the error, and where it comes from by kind of instruction (predicted / measured, milliseconds of all engines together).
+With ``--models`` each model is compared in every scenario, and the errors of times and memory over all rows are shown.
 """
 
 import argparse
+import os
 import statistics
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 import torchvision
 from torch.nn import functional
 
+import trine
 from trine.capture.export import Captured, capture
 from trine.capture.model import Model, make_model, sgd
-from trine.cost.profile import Profile
+from trine.capture.specification import load_model
+from trine.capture.wishes import Wishes
+from trine.cli.values import setting
+from trine.cost.profile import Profile, cache_directory
 from trine.cost.segments import MeasuredCosts
 from trine.measure.allocator import keep_memory
 from trine.measure.calibrate import measure_profile
@@ -25,8 +34,8 @@ from trine.measure.operators import measure_operators, optimizer_name
 from trine.plan.build import build
 from trine.program.compile import Compiled
 from trine.program.program import Program
+from trine.report.rows import Row
 from trine.run.engine import Step
-from trine.run.record import Recorder, measured_trace
 from trine.run.threads import Threads
 from trine.simulate.simulate import simulate
 from trine.trace.difference import by_kind, subtract
@@ -39,6 +48,7 @@ PLANS = {
     "stages 2": {"stages": 2},
 }
 NUM_WARMUP = 2
+LARGE_BYTES = 200e6  # memory of smaller rows is mostly libraries
 
 
 def main() -> None:
@@ -47,7 +57,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=9)
     parser.add_argument("--operator-s", type=float, default=0.25)
+    parser.add_argument("--models", nargs="*", default=[], help="MODEL[,key=value...]")
+    parser.add_argument("--budget-s", type=float, default=300.0)
     options = parser.parse_args()
+    if options.models:
+        over_models(options.models, options.budget_s)
+        return
     keep_memory()
     profile = measure_profile(read_machine(), lambda what, share: None, rate_s=0.1)
     errors = []
@@ -66,6 +81,43 @@ def main() -> None:
             errors.append(abs(error))
             print(f"    operators timed in {took_s:.0f} s", flush=True)
     print(f"median error {statistics.median(errors):.1%}, largest {max(errors):.1%}")
+
+
+def over_models(models: Sequence[str], budget_s: float) -> None:
+    """Compare each model; print its rows' memory, and the errors of all."""
+    rows: list[Row] = []
+    directory = cache_directory(os.environ, Path.home())
+    for text in models:
+        spec, *settings = text.split(",")
+        model = load_model(spec, Wishes(set=tuple(setting(each) for each in settings)))
+        found = trine.compare(model, budget_s=budget_s, directory=directory).rows
+        for r in found:
+            m = r.memory
+            if m is not None and m.tensors_measured is not None:
+                sizes = (m.tensors_predicted, m.tensors_measured, m.resident_predicted, m.resident_measured)
+                text = ", ".join("-" if n is None else f"{n / 1e6:.0f}" for n in sizes)
+                print(f"{spec}, {r.scenario}, {r.row}: {text} MB (tensors, resident: predicted, measured)", flush=True)
+        rows += found
+    for line in summary(rows):
+        print(line)
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """Median and worst error: of the time over all rows, of memory over those above ``LARGE_BYTES``."""
+    known = [r.memory for r in rows if r.memory is not None]
+    errors = {
+        "time": [r.error for r in rows],
+        "tensors": [m.tensors_error for m in known if (m.tensors_measured or 0) > LARGE_BYTES],
+        "resident": [m.resident_error for m in known if (m.resident_measured or 0) > LARGE_BYTES],
+    }
+    result = []
+    for name, values in errors.items():
+        sizes = [abs(value) for value in values if value is not None]
+        if sizes:
+            result.append(
+                f"{name}: {len(sizes)} rows, median error {statistics.median(sizes):.1%}, worst {max(sizes):.1%}"
+            )
+    return result
 
 
 def row(
@@ -93,16 +145,11 @@ def run(programs: tuple[Program, ...], model: Model, captured: Captured, num_ste
     """Measured traces of steps after the warm-up."""
     traces = []
     with Threads(programs, captured.state(model.module), sgd) as threads:
-        recorders = [Recorder(engine) for engine in threads.engines]
-        for engine, recorder in zip(threads.engines, recorders, strict=True):
-            engine.recorder = recorder
         inputs = captured.flatten(model.inputs)
         for number in range(NUM_WARMUP + num_steps):
-            for recorder in recorders:
-                recorder.clear()
-            threads.step(Step(inputs, captured.graph.batch_dims, (1.0,), number=number), tensors=False)
+            trace = threads.trace(Step(inputs, captured.graph.batch_dims, (1.0,), number=number))
             if number >= NUM_WARMUP:
-                traces.append(measured_trace(recorders))
+                traces.append(trace)
     return traces
 
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,14 +27,14 @@ from trine.capture.wishes import Wishes
 from trine.cli.values import Setting
 from trine.plan.build import build, cut_sizes
 from trine.plan.plan import Plan
-from trine.program.compile import batches
-from trine.report.measured import FARTHER, FLOOR, distance
-from trine.run.job import Job, Reference, reference_steps
-from trine.run.judge import SGD, Expected, Verdict, expected, judge
+from trine.run.distance import Near
+from trine.run.job import Job, Reference
+from trine.run.judge import Expected, Verdict, expected, judge
+from trine.run.near import judge_float32, one_engine
 from trine.run.processes import Processes
-from trine.run.runner import RUNNERS, runner
+from trine.run.runner import RUNNERS
 
-NUM_STEPS, NUM_NUDGED = 3, 6
+NUM_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,11 @@ def few_cells() -> list[Cell]:
     return [c for c in quick_cells() if c.model in ("resnet18", "mobilenet_v2", "gpt2") and c.batch == BATCHES[-1]]
 
 
-def make_job(name: str, batch: int, *, float64: bool) -> Job:
-    """The model of a cell in training."""
-    subject = SUBJECTS[name]
+def make_job(subject: Subject, batch: int, *, training: bool = True, float64: bool = False) -> Job:
+    """A model at a batch."""
     settings = tuple(Setting(key, value) for key, value in subject.settings)
     wishes = Wishes(set=settings, size=subject.size, seq=subject.seq, batch=batch)
-    return Job(load_model(subject.spec, wishes, batch), training=True, float64=float64)
+    return Job(load_model(subject.spec, wishes, batch), training, float64)
 
 
 def make_plan(name: str, job: Job) -> Plan:
@@ -177,22 +176,22 @@ def make_plan(name: str, job: Job) -> Plan:
 def judged(cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
     """A record when a cell of one group begins, and one when it is judged."""
     cells = list(cells)
-    job = make_job(cells[0].model, cells[0].batch, float64=True)
+    job = make_job(SUBJECTS[cells[0].model], cells[0].batch, float64=True)
     narrow = Job(job.model, job.training, captures=job.captures)
-    known, spread = None, list[float]()
+    known, one = None, None
     for cell in cells:
         yield {"begin": cell.key}
         start_s = time.monotonic()
         plan = make_plan(cell.plan, job)
-        if known is None:
+        if known is None or one is None:
             known = expected(job, plan, NUM_STEPS)
             if SUBJECTS[cell.model].huge:
                 known = on_disk(known)
+            one = one_engine(narrow, plan, known.steps[0])
             give_back()
         record = described(cell, judge(job, plan, cell.on, NUM_STEPS, known))
         if cell.on == RUNTIMES[0]:
-            spread = spread or spread_of(plan, narrow, known.steps[0])
-            record |= float32(plan, narrow, known.steps[0], spread)
+            record |= float32(judge_float32(narrow, plan, cell.on, one))
         yield record | {"seconds": round(time.monotonic() - start_s, 1)}
         give_back()
 
@@ -225,30 +224,12 @@ def described(cell: Cell, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def spread_of(plan: Plan, job: Job, want: Reference) -> list[float]:
-    """How far one engine's first step in float32 is from float64: as it is, and with its weights moved by one unit in
-    the last place.  An activation that rounding carries over the kink of a ReLU changes gradients by far more than
-    rounding does, in some of these runs and not in others."""
-    shares, rows = job.step(plan).weights, batches(job.batch, plan.micro_batches)
-    runs = (next(reference_steps(job, rows, shares, 1, SGD, nudge)) for nudge in range(NUM_NUDGED + 1))
-    return [distance(want, run.outputs, run.gradients) for run in runs]
-
-
-def float32(plan: Plan, job: Job, want: Reference, spread: Sequence[float]) -> dict[str, Any]:
-    """The plan's first step in float32 beside one engine's: distances from float64."""
-    engines = runner(RUNTIMES[0], job.compiled(plan).programs(), job.state(), SGD)
-    whole = engines.step(job.step(plan))
-    engines.close()
-    names = job.captured(next(iter(job.captures))).parameters
-    gradients = {name: whole.gradients[t] for t, own in names.items() if t in whole.gradients for name in own}
-    outputs = [list(leaves) for leaves in want.outputs]
-    for (target, m), value in whole.results.items():
-        outputs[m][int(target)] = value
-    found = distance(want, outputs, gradients)
+def float32(near: Near) -> dict[str, Any]:
+    """The plan's first step in float32 as a record."""
     return {
-        "float32": found <= FARTHER * max(spread) + FLOOR,
-        "float32_distance": found,
-        "float32_one_engine": spread,
+        "float32": near.enough,
+        "float32_distance": near.distance,
+        "float32_one_engine": near.one_engine,
     }
 
 

@@ -37,7 +37,9 @@ Record = dict[str, Any]
 
 def digest() -> str:
     """Of the sources that a cell depends on, and of torch's version."""
-    files = sorted(path for room in ROOMS for path in (ROOT / "src" / "trine" / room).glob("*.py"))
+    package = ROOT / "src" / "trine"
+    files = sorted(path for room in ROOMS for path in (package / room).glob("*.py"))
+    files += [package / name for name in ("errors.py", "units.py", "cli/values.py")]
     total = hashlib.sha256(torch.__version__.encode())
     for path in [*files, ROOT / "bench" / "verify_cells.py"]:
         total.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
@@ -102,11 +104,13 @@ class Sweep:
     def work(self, number: int) -> None:
         """One place for a worker: takes groups that fit until there are none."""
         while (group := self.take(number)) is not None:
-            while group and not self.stopped:
-                group = self.judge(number, group)
-            with self.changed:
-                del self.running[number]
-                self.changed.notify_all()
+            try:
+                while group and not self.stopped:
+                    group = self.judge(number, group)
+            finally:
+                with self.changed:
+                    del self.running[number]
+                    self.changed.notify_all()
 
     def take(self, number: int) -> list[Cell] | None:
         """The first group that fits beside what runs; waits where none does."""
@@ -137,6 +141,8 @@ class Sweep:
         alarm = self.alarm(worker)
         assert worker.stdout is not None
         for line in worker.stdout:
+            if not line.startswith("{"):  # a library's word
+                continue
             alarm.cancel()
             alarm = self.alarm(worker)
             record = json.loads(line)

@@ -45,6 +45,16 @@ SAMPLES: list[tuple[TrineError, int, list[str]]] = [
     ),
     (errors.OutOfMemory(rank=2, needed="91 GiB", limit="80 GiB"), 3, ["No plan that fits", "smaller batch"]),
     (
+        errors.NothingFits(tried=8, plan="stages 2", short="engine 1 needs 91 GiB, and there are 80 GiB"),
+        1,
+        ["None of 8 plans", "stages 2", "91 GiB", "80 GiB", "more memory"],
+    ),
+    (
+        errors.NothingFits(tried=1, plan="stages 2", short="engine 1 needs 91 GiB", nearest="With --batch 4 it fits."),
+        1,
+        ["The plan stages 2 does not fit", "91 GiB. With --batch 4 it fits."],
+    ),
+    (
         errors.PlanMismatch(plan="p.json", changed=["input 0 was 8x3", "it has 4 engines"]),
         2,
         ["p.json", "input 0 was 8x3; it has 4 engines", "--save-plan"],

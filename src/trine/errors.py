@@ -160,11 +160,28 @@ class OutOfMemory(TrineError):
         )
 
 
+class NothingFits(TrineError):
+    """No plan has room in the memory of its engines: an answer, not a mistake of the caller."""
+
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, *, tried: int, plan: str, short: str, nearest: str = "") -> None:
+        """`plan` is that of `tried` which needs least, `short` says need and limit, `nearest` is a sentence on what
+        fits."""
+        self.tried, self.plan, self.short, self.nearest = tried, plan, short, nearest
+        several = f"None of {tried} plans fits in memory; of the one that needs least ({plan}), {short}."
+        super().__init__(
+            several if tried > 1 else f"The plan {plan} does not fit in memory: {short}.",
+            nearest or "No smaller batch that fits is known.",
+            "" if nearest else "Use engines with more memory, or a smaller model or input.",
+        )
+
+
 class PlanMismatch(TrineError):
     """A plan that was made for another model, other shapes or other engines."""
 
     def __init__(self, *, plan: str, changed: Sequence[str]) -> None:
-        """`plan` is the file, `changed` one phrase for each thing that changed ("input 0 was 8x3x224x224, is …")."""
+        """`plan` is its file, or the plan in words; `changed` one phrase for each change ("the batch was 8, is 4")."""
         self.plan, self.changed = plan, tuple(changed)
         super().__init__(
             f"The plan {plan} was made for something else: {'; '.join(changed)}.",

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from trine.capture.export import capture
 from trine.capture.inputs import slice_batch
-from trine.capture.model import make_model, resize
+from trine.capture.model import make_model, resized
 from trine.errors import BadInput, UnknownKey
 
 
@@ -63,9 +63,9 @@ def test_slice_and_capture_of_a_smaller_batch() -> None:
 def test_another_size_is_random_again_and_the_same_for_a_seed() -> None:
     model = make_model(nn.Linear(2, 8), (torch.randn(2, 2),), torch.tensor([3, 5]), nn.functional.cross_entropy)
     before = torch.get_rng_state()
-    first, second = resize(model, 16), resize(model, 16)
+    first, second = resized(model, 16).inputs, resized(model, 16).inputs
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(first.args[0], second.args[0])
     assert first.args[0].shape == (16, 2)
     assert set(first.targets.tolist()) == {3, 4, 5}
-    assert resize(model, 2) is model.inputs
+    assert resized(model, 2) is model

@@ -1,7 +1,9 @@
 """From MODEL and its options to a model, and from a mistake to a sentence."""
 
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from trine.capture.export import capture
 from trine.capture.specification import load_model, load_weights
 from trine.capture.wishes import Wishes, literal
+from trine.capture.zoo import EXTRAS, zoo_package
 from trine.errors import BadInput, TrineError, UnknownKey, UnknownName
 
 
@@ -81,6 +84,8 @@ def test_transformers_take_nested_settings_a_folder_and_a_length(tmp_path: Path)
     model.module.config.save_pretrained(tmp_path)
     again = load_model(str(tmp_path), Wishes(seq=9))
     assert again.module.config.hidden_size == 8
+    resnet = load_model("hf:resnet", Wishes(size=32), meta=True)
+    assert resnet.inputs.kwargs["pixel_values"].shape == (2, 3, 32, 32)
     clip = load_model("hf:clip", Wishes(seq=4, set=(Set("text_config.num_hidden_layers", "1"),)))
     assert clip.module.config.text_config.num_hidden_layers == 1
 
@@ -108,6 +113,13 @@ def test_files_give_a_module_a_pair_or_everything(file: str) -> None:
     assert [op.base for op in graph.operators] == ["linear", "sub", "abs", "sum"]
 
 
+def test_inputs_of_a_file_take_the_batch_that_is_asked_for(file: str) -> None:
+    assert load_model(f"{file}:pair", default_batch=7).inputs.batch == 5
+    model = load_model(f"{file}:whole", batch=7)
+    assert (model.inputs.args[0].shape, model.targets.shape) == ((7, 4), (7, 3))
+    assert load_model(f"{file}:pair", batch=7, meta=True).inputs.batch == 7
+
+
 def test_an_exported_program(tmp_path: Path) -> None:
     program = torch.export.export(torch.nn.Linear(4, 3).eval(), (torch.randn(2, 4),))
     torch.export.save(program, tmp_path / "model.pt2")
@@ -115,6 +127,10 @@ def test_an_exported_program(tmp_path: Path) -> None:
     for training in (False, True):
         graph = capture(model, training=training, with_loss=False).graph
         assert [op.base for op in graph.operators] == ["linear"]
+    assert load_model(str(tmp_path / "model.pt2"), batch=2).inputs.batch == 2
+    assert load_model(str(tmp_path / "model.pt2"), default_batch=8).inputs.batch == 2
+    with pytest.raises(BadInput, match=r"batch of 8 was asked for, and model\.pt2 was exported with a batch of 2"):
+        load_model(str(tmp_path / "model.pt2"), batch=8)
 
 
 def test_weights_are_loaded_and_checked(tmp_path: Path) -> None:
@@ -170,11 +186,26 @@ def test_a_wrong_file_teaches(file: str, name: str, kind: type[TrineError], word
         ("hf:gpt2", Wishes(size=3), "--size"),
         ("hf:gpt2", Wishes(set=(Set("n_layr", "2"),)), "n_layer"),
         ("torchvision:resnet18", Wishes(set=(Set("classes", "2"),)), "--set"),
+        ("torchvision:resnet18", Wishes(input=(Shape((3, 64, 64), "float64"),)), "float64"),
     ],
 )
 def test_an_option_that_cannot_be_honoured_is_an_error(spec: str, wishes: Wishes, words: str) -> None:
     with pytest.raises(TrineError, match=words):
         load_model(spec, wishes)
+
+
+def test_images_may_have_the_type_of_the_weights() -> None:
+    wishes = Wishes(input=(Shape((3, 64, 64), "float64"),), dtype="float64")
+    assert load_model("torchvision:squeezenet1_1", wishes, meta=True).inputs.args[0].dtype == torch.float64
+
+
+@pytest.mark.parametrize("package", EXTRAS)
+def test_a_missing_package_is_in_the_extra_that_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trine.capture.zoo.import_module", Mock(side_effect=ImportError))
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    with pytest.raises(BadInput, match=rf"trine\[{EXTRAS[package]}\]"):
+        zoo_package(f"{package}.models")
+    assert any(need.startswith(package) for need in project["optional-dependencies"][EXTRAS[package]])
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,21 @@ class TracksInstances(nn.Module):
         return self.norm(x.unsqueeze(-1).expand(-1, -1, 3)).sum(-1)
 
 
+class Spectrum(OwnBackward):
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.fft.rfft(self.line(x))
+        return torch.fft.irfft(z.conj())
+
+
+class ComplexWeight(OwnBackward):
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = nn.Parameter(torch.ones(8, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.line(x) * self.turn).real
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "word"),
     [
@@ -130,6 +145,8 @@ class TracksInstances(nn.Module):
         (Noise, "", "randn_like"),
         (Remembers, "", "registered buffer"),
         (TracksInstances, "", "running statistics"),
+        (Spectrum, "", "complex64"),
+        (ComplexWeight, "", "the parameter turn has the data type complex64"),
     ],
 )
 def test_what_a_graph_would_lose_is_refused_by_line(
@@ -137,7 +154,7 @@ def test_what_a_graph_would_lose_is_refused_by_line(
 ) -> None:
     with pytest.raises(CaptureFailed, match=word) as caught:
         graph_of(kind())
-    assert caught.value.line.startswith("test_traps.py:") or kind in (TracksInstances, Remembers)
+    assert caught.value.line.startswith("test_traps.py:") or kind in (TracksInstances, Remembers, ComplexWeight)
     assert text in caught.value.line or text.startswith("y.")
     assert capfd.readouterr().err == ""
 

@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from trine.cli import VERBS, main
-from trine.cli.options import Options
+from trine.cli import STATUS, VERBS, main
+from trine.cli.options import LATER, Options
 from trine.errors import EngineFailed, NotEqual
 
 Work = Callable[[Options], int]
@@ -50,10 +51,12 @@ def test_short_names_mean_the_same(work):
     assert got[0] == got[1]
 
 
-def test_engines_takes_no_model(work):
+def test_engines_takes_no_model_and_knows_where_measurements_are_kept(work, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     got = work("engines")
     assert main(["engines", "--calibrate"]) == 0
     assert got[0].engines.calibrate
+    assert got[0].cache == tmp_path / "trine"
     assert main(["engines", "torchvision:resnet18"]) == 2
 
 
@@ -74,7 +77,8 @@ def test_a_plan_file_stands_for_the_model(work, tmp_path):
         (["engines", "--batch", "4"], ["`trine engines` does not take --batch", "compare", "--help"]),
         (["verify", "m", "--cluster=a100x8"], ["does not take --cluster", "simulate"]),
         (["plan", "m", "--calibrate"], ["does not take --calibrate", "option of engines"]),
-        (["plan", "m", "--p99", "3"], ["--p99", "unit is missing"]),
+        (["engines", "-v"], ["does not take -v", "option of inspect"]),
+        (["compare", "m", "--cluster", "a100-80gbx2"], ["does not take --cluster", "option of plan, simulate"]),
     ],
 )
 def test_bad_input_is_one_message_and_status_2(words: list[str], said: list[str], capsys):
@@ -123,7 +127,24 @@ def test_help_teaches(verb: str, capsys):
 def test_help_lists_every_verb_and_the_exit_statuses(capsys):
     assert main(["--help"]) == 0
     help_text = capsys.readouterr().out
-    assert all(verb in help_text for verb in [*VERBS, "130"])
+    assert all(verb in help_text for verb in VERBS)
+    spoken = " ".join(help_text.split())
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for number, words in STATUS.items():
+        assert f"{number} {words}" in spoken
+        assert f"| {number} | {words} |" in readme
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_is_for_later_is_refused_and_not_taught(verb: str, capsys):
+    main([verb, "--help"])
+    help_text = capsys.readouterr().out
+    for flag, why in LATER.items():
+        assert flag not in help_text
+        assert main([verb, flag, "1"]) == 2
+        assert f"{flag} was given, but {why}" in capsys.readouterr().err
+    for word in ("zero-bubble", "interleaved", "diffusers", "smp:"):
+        assert word not in help_text
 
 
 def test_code_is_named_as_code(capsys):

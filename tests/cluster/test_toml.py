@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trine.cluster.choose import choose_cluster
 from trine.cluster.cluster import DTYPES, Cluster, Engine, Link, Shared, Tier
 from trine.cluster.toml import parse_cluster, print_cluster, read_cluster
 from trine.errors import BadInput, UnknownKey
@@ -95,6 +96,13 @@ def test_engines_of_a_preset():
         parse_cluster('name = "cards"\n[[engines]]\npreset = "l5"\n')
     with pytest.raises(UnknownKey, match="memory"):
         parse_cluster('name = "cards"\n[[engines]]\npreset = "l4"\nmemory = "1 GiB"\n')
+
+
+@pytest.mark.parametrize(("name", "count"), [("raspberry-pi-5", 2), ("l4", 3)])
+def test_a_count_of_a_preset_means_the_same_in_a_file_and_in_a_name(name, count):
+    tiers = '[[tiers]]\nname = "all"\nsize = 8\nlatency = "1 us"\nbandwidth = "1 GB/s"\n'
+    c = parse_cluster(f'name = "c"\n[[engines]]\npreset = "{name}"\ncount = {count}\n{tiers}')
+    assert c.engines == choose_cluster(f"{name}x{count}").engines
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -19,6 +19,7 @@ from trine.cost.memory_tables import (
 )
 from trine.cost.profile import Profile, Timing
 from trine.cost.segments import AnalyticCosts, MeasuredCosts
+from trine.errors import UnknownName
 from trine.graph.graph import Operator
 from trine.program.program import Program
 
@@ -129,13 +130,42 @@ def test_messages_of_threads_and_processes(one: Program, complete: Profile) -> N
     assert processes.latency_s == 0
 
 
+def engine(bandwidth_bytes_per_s: float = 1e9, **peaks: float) -> Engine:
+    return Engine(
+        name="x", kind="gpu", peak_flops_per_s=peaks, memory_bytes=2**30,
+        memory_bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+    )  # fmt: skip
+
+
+def analytic(*engines: Engine) -> AnalyticCosts:
+    tier = Tier(name="all", size=2, link=Link(latency_s=1e-3, bandwidth_bytes_per_s=1e6))
+    return AnalyticCosts(Cluster(name="two", engines=engines, tiers=(tier,)))
+
+
+@pytest.mark.parametrize("slow", [engine(float32=1e8), engine(1e8, float32=1e9)], ids=["arithmetic", "memory"])
+def test_engines_of_one_name_keep_their_own_rates(slow: Engine) -> None:
+    left, right = programs_of(data=2)
+    mixed, equal = analytic(engine(float32=1e9), slow), analytic(slow, slow)
+    assert mixed.segment_s(right, 0, "forward") == equal.segment_s(right, 0, "forward")
+    assert mixed.segment_s(left, 0, "forward") < equal.segment_s(left, 0, "forward")
+
+
+def test_a_floating_type_takes_no_other_rate(one: Program, complete: Profile) -> None:
+    costs = analytic(engine(float64=1e9, int8=1e9))
+    with pytest.raises(UnknownName, match="'float32'"):
+        costs.segment_s(one, 0, "forward")
+    assert costs.roofline(0, "int64") == costs.roofline(0, "bool") == costs.roofline(0, "float64")
+    assert costs.copy_s(one, "copy", 2**20, "forward") > 0
+    assert costs.optimize_s(one) > 0
+    peaks = {"float64": 1e9}
+    rates = tuple(msgspec.structs.replace(r, matmul_flops_per_s=peaks) for r in complete.rates)
+    with pytest.raises(UnknownName, match="'float32'"):
+        MeasuredCosts(msgspec.structs.replace(complete, rates=rates, operators={}), 1).segment_s(one, 0, "forward")
+
+
 def test_analytic_costs_follow_the_data_sheet() -> None:
     programs = programs_of(data=2)
-    engine = Engine(
-        name="x", kind="gpu", peak_flops_per_s={"float32": 1e9}, memory_bytes=2**30, memory_bandwidth_bytes_per_s=1e9
-    )
-    tier = Tier(name="all", size=2, link=Link(latency_s=1e-3, bandwidth_bytes_per_s=1e6))
-    costs = AnalyticCosts(Cluster(name="two", engines=(engine, engine), tiers=(tier,)))
+    costs = analytic(engine(float32=1e9), engine(float32=1e9))
     message = costs.transfer_s(programs[0], 1, 1000)
     assert (message.wire_s, message.latency_s) == pytest.approx((1e-3, 1e-3))
     assert costs.transfer_s(programs[0], 0, 1000).wire_s == 0.0

@@ -52,14 +52,24 @@ def test_a_degree_that_is_too_large_names_those_that_are_not(wishes: dict[str, A
     [
         ({"tensor": (2,), "cuts": ("depth",)}, "depth, which this model does not have"),
         ({"tensor": (2, 2), "cuts": ("height",)}, "--cut names 1"),
+        ({"tensor": (1, 2), "cuts": ("height",)}, "--cut names 1"),
+        ({"tensor": (2,), "cuts": ("height", "width")}, "--cut names 2"),
+        ({"cuts": ("height",)}, "--cut names 1"),
         ({"tensor": (2,), "shares": (1, 1, 1)}, "names 3 shares"),
         ({"tensor": (2,), "cuts": ("rows",)}, "rows"),
     ],
-    ids=["missing", "too few cuts", "shares", "unknown"],
+    ids=["missing", "too few cuts", "one cut for two", "too many cuts", "no tensor axis", "shares", "unknown"],
 )
 def test_wishes_that_do_not_fit(wishes: dict[str, Any], words: str) -> None:
     with pytest.raises((BadInput, UnknownName), match=words):
         build(image_net(), batch=4, **wishes)
+
+
+@pytest.mark.parametrize("degrees", [(1, 2), (2, 1), (2, 3), (1, 1)])
+def test_a_cut_belongs_to_the_degree_in_its_place(degrees: tuple[int, int]) -> None:
+    plan = build(image_net(), tensor=degrees, cuts=("height", "width"), batch=4)
+    pairs = zip(degrees, ("height", "width"), strict=True)
+    assert [(axis.size, axis.cut) for axis in plan.axes] == [pair for pair in pairs if pair[0] > 1]
 
 
 def test_one_dimension_is_cut_by_one_axis() -> None:

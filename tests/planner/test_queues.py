@@ -29,5 +29,10 @@ def test_at_the_crossover_both_answer_equally_soon(service_s: float, crowd: floa
     assert latency_s(crowd * service_s, above / 2) < latency_s(service_s, above)
 
 
+@given(TIMES, st.floats(2.0, 10.0))
+def test_replicas_that_together_carry_no_more_than_one_never_help(service_s: float, crowd: float) -> None:
+    assert second_replica_from(service_s, crowd * service_s) == inf
+
+
 def test_replicas_that_do_not_disturb_each_other_always_help() -> None:
     assert second_replica_from(0.01, 0.01) == 0.0

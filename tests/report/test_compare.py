@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -10,9 +11,14 @@ import torch
 from torch import nn
 
 import trine
-from trine.report.compare import write_json
-from trine.report.rows import ROWS, Comparison, Figures, Row
-from trine.report.show import verdict
+from trine.capture.model import Model
+from trine.capture.specification import load_model
+from trine.cost.profile import Profile
+from trine.errors import BadInput
+from trine.planner.queues import second_replica_from
+from trine.report.compare import batching, second_replica, write_json
+from trine.report.rows import ROWS, Batching, Comparison, Figures, Row
+from trine.report.show import Screen, verdict
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -47,6 +53,17 @@ def test_what_ran_was_predicted_before_and_equals_one_engine(result: Comparison)
         assert row.measured.bytes_sent == row.predicted.bytes_sent
 
 
+def test_what_ran_has_predicted_and_measured_memory(result: Comparison) -> None:
+    known = [row.memory for row in result.rows if row.memory is not None and row.memory.tensors_measured is not None]
+    assert known
+    for memory in known:
+        assert memory.tensors_predicted is not None
+        assert memory.tensors_measured is not None
+        assert memory.tensors_error == memory.tensors_predicted / memory.tensors_measured - 1
+        if memory.resident_measured is not None:
+            assert memory.resident_measured > memory.tensors_measured
+
+
 def test_a_row_that_is_not_possible_says_why(result: Comparison) -> None:
     row = next(r for r in result.rows if r.row == "data" and r.scenario == "on-device inference")
     assert row.predicted is None
@@ -65,6 +82,47 @@ def test_the_json_has_the_promised_keys(result: Comparison, tmp_path: Path) -> N
                 assert {"time_s", "throughput_per_s", "memory_bytes", "bytes_sent"} == set(figures)
     again = msgspec.json.decode(path.read_bytes(), type=Comparison)
     assert msgspec.json.encode(again) == msgspec.json.encode(result)
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Model:
+    """A program that was exported with a batch of 4."""
+    net = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3)).eval()
+    torch.export.save(torch.export.export(net, (torch.randn(4, 6),)), tmp_path / "model.pt2")
+    return load_model(str(tmp_path / "model.pt2"), default_batch=8)
+
+
+def test_an_exported_program_has_its_own_batch_in_every_scenario(
+    exported: Model, profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = dict.fromkeys(("threads", "processes"), profile.links["processes"])
+    known = msgspec.structs.replace(profile, links=links)
+    monkeypatch.setattr("trine.report.compare.calibrate", lambda *_, **__: known)
+    found = trine.compare(exported, engines=2, budget_s=0.1, measured=False)
+    assert {row.scenario for row in found.rows} == {"training", "cloud inference", "on-device inference"}
+    for row in found.rows:
+        if row.predicted is not None:
+            assert row.predicted.throughput_per_s == pytest.approx(4 / row.predicted.time_s)
+    assert "exported with a batch of 4" in " ".join(found.notes)
+    with pytest.raises(BadInput, match="batch of 8"):
+        trine.compare(exported, engines=2, batch=8, measured=False)
+    assert [b.batch for b in batching(exported, profile, 2, 0.01, lambda _: None)] == [4]
+
+
+def test_a_second_replica_makes_two_busy_not_all(profile: Profile) -> None:
+    """Four busy halve the rate, so that replicas would never help; two do not."""
+    batches = [Batching(1, 0.01, 100.0, 0.02, 200.0)]
+    rate = second_replica(batches, profile)
+    assert rate is not None
+    assert rate == pytest.approx(second_replica_from(0.01, 0.01 * 2**0.5))
+    assert rate < 100
+
+
+@pytest.mark.parametrize(("rate", "said"), [(inf, "mean wait never ("), (30.0, "from about 30 requests/s on")])
+def test_when_a_second_replica_helps_is_said(rate: float, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    batches = (Batching(1, 0.01, 100.0, 0.02, 200.0),)
+    Screen(True).batching(Comparison("m", 2, "", "", (), batches, rate))
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_verdict_recommends_one_engine_where_no_plan_wins() -> None:

@@ -34,7 +34,7 @@ def test_json(tmp_path):
     found = json.loads((tmp_path / "out.json").read_text())
     assert set(found) == {"machine", "cluster", "profile"}
     assert found["profile"] is None
-    with pytest.raises(BadInput, match="cannot be written"):
+    with pytest.raises(BadInput, match="could not be written"):
         write_json(engines(tmp_path), tmp_path / "no" / "out.json")
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.run.lossy import rounded as rounded
 
 
 @pytest.fixture(autouse=True, scope="session")

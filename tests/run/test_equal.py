@@ -11,7 +11,7 @@ from torch import Tensor
 from trine.capture.mode import in_mode
 from trine.graph.part import Box
 from trine.plan.plan import FEATURES
-from trine.run.judge import SGD, Expected, expected, judge
+from trine.run.judge import Expected, expected, judge
 from trine.run.lockstep import Lockstep
 from trine.run.runner import runner
 
@@ -68,7 +68,7 @@ def test_gradients_of_whole_numbers_are_equal_bit_for_bit(name: str) -> None:
 def test_replicas_hold_the_same_bits(model: str, name: str) -> None:
     """Engines with the same part of a weight or buffer have not drifted apart by a bit after a step."""
     made, found = job(model), plan(model, name)
-    engines = Lockstep(made.compiled(found).programs(), made.state(), SGD)
+    engines = Lockstep(made.compiled(found).programs(), made.state(), made.optimizer)
     engines.step(made.step(found), tensors=False)
     seen: dict[tuple[str, Box], Tensor] = {}
     for engine in engines.engines:

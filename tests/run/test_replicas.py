@@ -12,7 +12,7 @@ from torch import nn
 from trine.errors import BadInput, EngineFailed
 from trine.report.verify import verify
 from trine.run.job import Job, reference_steps
-from trine.run.judge import SGD, STRICT
+from trine.run.judge import STRICT
 from trine.run.judge_replicas import judge_replicas
 from trine.run.replicas import Replicas, cut_rows
 from trine.run.undropped import without_dropout
@@ -42,14 +42,14 @@ def test_in_inference_replicas_do_not_talk() -> None:
 
 def test_a_short_last_batch_and_a_replica_without_a_row() -> None:
     job = wide()
-    with Replicas(job, SGD, 2, dropout=False) as replicas:
+    with Replicas(job, job.optimizer, 2, dropout=False) as replicas:
         for rows in (2, 1):
             inputs = job.inputs.map(lambda t, dim, number, n=rows: t.narrow(dim, 0, n))
             with without_dropout():
                 part = Job(branching(), True, float64=True)
                 part._inputs = inputs
                 if rows == 2:
-                    (want,) = reference_steps(part, ((0, rows),), (1.0,), 1, SGD)
+                    (want,) = reference_steps(part, ((0, rows),), (1.0,), 1)
                     whole = replicas.step(inputs)
                     assert float(whole.losses[0]) == pytest.approx(want.loss, rel=1e-12)
                     for name, gradient in want.gradients.items():
@@ -69,11 +69,11 @@ def test_rows_are_cut_by_shares() -> None:
 def test_what_cannot_be_sent_is_named() -> None:
     job = Job(branching(loss=lambda output, target: nn.functional.cross_entropy(output, target)), True)
     with pytest.raises(BadInput, match="lambda"):
-        Replicas(job, SGD, 2)
+        Replicas(job, job.optimizer, 2)
 
 
 def test_a_killed_replica_is_the_one_reported() -> None:
-    with Replicas(wide(), SGD, 2) as replicas:
+    with Replicas(wide(), wide().optimizer, 2) as replicas:
         replicas.step(tensors=False)
         victim = replicas.supervisor.processes[1].pid
         os.kill(victim, signal.SIGKILL)

@@ -16,7 +16,6 @@ from trine.program.compile import Compiled
 from trine.program.program import Program
 from trine.run.engine import Step
 from trine.run.lockstep import Lockstep
-from trine.run.record import Recorder, measured_trace
 from trine.simulate.memory import memory
 from trine.simulate.simulate import simulate
 from trine.simulate.volume import bytes_sent
@@ -67,11 +66,9 @@ def step(model: Model, captures: dict[int, Captured], num_micro_batches: int) ->
 def test_bytes_and_order(model: Model, captures: dict[int, Captured], name: str) -> None:
     made = programs(captures, PLANS[name])
     engines = Lockstep(made, captures[BATCH].state(model.module), lambda ps: sgd(ps))
-    recorders = [Recorder(engine) for engine in engines.engines]
-    for engine, recorder in zip(engines.engines, recorders, strict=True):
-        engine.recorder = recorder
-    whole = engines.step(step(model, captures, PLANS[name].get("micro_batches", 1)), tensors=False)
-    measured, predicted = measured_trace(recorders), simulate(made, EqualStages(1.0, 2.0))
+    now = step(model, captures, PLANS[name].get("micro_batches", 1))
+    whole = engines.step(now, tensors=False)
+    measured, predicted = engines.trace(now), simulate(made, EqualStages(1.0, 2.0))
     assert [bytes_sent(program) for program in made] == whole.bytes_sent
     assert measured.bytes_sent() == predicted.bytes_sent()
     differences = subtract(predicted, measured)  # raises unless the order is the same

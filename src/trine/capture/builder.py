@@ -42,18 +42,18 @@ class Builder:
 
     def add_tensor(self, name: str, value: torch.Tensor, kind: Kind) -> str:
         """Enter a tensor that no operator makes; gives its reference."""
-        shape, dtype = self.sort_of(value)
+        shape, dtype = self.sort_of(value, f"the {kind} {name}")
         self.tensors[name] = Tensor(name, shape, dtype, kind)
         self._taken.add(name)
         return "%" + name
 
-    def sort_of(self, value: torch.Tensor) -> Sort:
+    def sort_of(self, value: torch.Tensor, what: str = "a tensor") -> Sort:
         """Shape and data type of a traced tensor."""
         if not all(type(n) is int for n in value.shape):
-            raise self.fail("a tensor has a shape that depends on data")
+            raise self.fail(f"{what} has a shape that depends on data")
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in ITEM_BYTES:
-            raise self.fail(f"a tensor has the data type {dtype}, which is not supported")
+            raise self.fail(f"{what} has the data type {dtype}, which is not supported")
         return tuple(value.shape), dtype
 
     def sort(self, ref: str) -> Sort:

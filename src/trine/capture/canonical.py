@@ -80,7 +80,7 @@ def _tensors(args: dict[str, Any]) -> Any:
 # ---- names for the same tensor
 
 
-@rule("clone", "contiguous", "alias", "lift_fresh_copy", "lift", "_conj", "resolve_conj", "positive")
+@rule("clone", "contiguous", "alias", "lift_fresh_copy", "lift", "positive")
 def identity(b: Builder, call: Call) -> Any:
     return call.args.get("self", call.args.get("input"))
 
@@ -139,7 +139,7 @@ def permute_rule(b: Builder, call: Call) -> Any:
     return permute(b, call["self"], call["dims"])
 
 
-@rule("transpose", "t", "numpy_T", "mT", "matrix_H", "adjoint", "swapaxes", "swapdims", "mH")
+@rule("transpose", "t", "numpy_T", "mT", "swapaxes", "swapdims")
 def transpose(b: Builder, call: Call) -> Any:
     n = len(call.shape)
     dims = list(range(n))

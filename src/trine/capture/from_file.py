@@ -4,6 +4,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def exported_model(path: Path, wishes: Wishes) -> Model:
     inputs: Any = kwargs if kwargs else args
     if args and kwargs:
         raise BadInput(f"{path.name} was exported with positional and keyword arguments.", "One kind is possible.")
-    return _complete(program.module(), inputs, {}, path.name, wishes.seed or 0)
+    return replace(_complete(program.module(), inputs, {}, path.name, wishes.seed or 0), fixed=True)
 
 
 def _complete(module: nn.Module, inputs: Any, given: dict[str, Any], name: str, seed: int) -> Model:

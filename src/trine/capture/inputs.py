@@ -132,7 +132,7 @@ def resize_inputs(inputs: Inputs, batch: int, seed: int) -> Inputs:
         if dim is None:
             return t
         shape = (*t.shape[:dim], batch, *t.shape[dim + 1 :])
-        low, high = (0, 2) if not t.numel() or t.is_floating_point() else (int(t.min()), int(t.max()) + 1)
+        low, high = (0, 2) if t.is_meta or not t.numel() or t.is_floating_point() else (int(t.min()), int(t.max()) + 1)
         return random_tensor(shape, t.dtype, low, high, seed + number)
 
     return inputs.map(change)

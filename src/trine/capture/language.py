@@ -9,7 +9,7 @@ import torch
 from trine.capture.inputs import random_tensor
 from trine.capture.model import Model, make_model
 from trine.capture.wishes import Wishes
-from trine.capture.zoo import seeded, zoo_package
+from trine.capture.zoo import IMAGE, seeded, zoo_package
 from trine.errors import BadInput, UnknownKey, UnknownName
 
 TASKS = (  # the first that the model type has is built
@@ -108,11 +108,12 @@ def _examples(config: Any, task: str, wishes: Wishes, dtype: torch.dtype) -> tup
     wishes.refuse(config.model_type, **({} if has_images else {"size": "Its inputs are sequences."}))
     inputs: dict[str, Any] = {}
     if has_images:
-        size = wishes.size or vision.image_size
+        own = getattr(vision, "image_size", None)  # convolutions alone take any size, and some say none
+        size = wishes.size or own or IMAGE[-1]
         height, width = size if isinstance(size, (tuple, list)) else (size, size)
         shape = (batch, getattr(vision, "num_channels", 3), height, width)
         inputs["pixel_values"] = random_tensor(shape, dtype, 0, 0, seed)
-        if wishes.size and wishes.size != vision.image_size:
+        if own and wishes.size and wishes.size != own:
             inputs["interpolate_pos_encoding"] = True
     if not has_text:
         return inputs, {"labels": random_tensor((batch,), torch.int64, 0, config.num_labels, seed + 1)}

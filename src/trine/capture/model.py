@@ -1,13 +1,14 @@
 """A model as trine takes it: a module, its example inputs, a loss and an optimizer."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from trine.capture.inputs import Inputs, resize_inputs
+from trine.errors import BadInput
 
 Loss = Callable[[Any, Any], torch.Tensor]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -26,6 +27,7 @@ class Model:
         and its output has the attribute ``loss``.
     optimizer: takes the parameters.
     weights: where the weights come from, in words, for headers.
+    fixed: the module takes inputs of the example's shapes only.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Model:
     optimizer: OptimizerFactory = sgd
     seed: int = 0
     weights: str = "random"
+    fixed: bool = False
 
     @property
     def targets(self) -> Any:
@@ -70,6 +73,13 @@ def make_model(
     return Model(name or type(module).__name__, module, given, loss, optimizer or sgd, seed, weights)
 
 
-def resize(model: Model, batch: int) -> Inputs:
-    """Example inputs of another batch size: random again, the same for the same seed."""
-    return resize_inputs(model.inputs, batch, model.seed)
+def resized(model: Model, batch: int) -> Model:
+    """The model with example inputs of another batch size: random again, the same for the same seed."""
+    if model.inputs.batch == batch:
+        return model
+    if model.fixed:
+        raise BadInput(
+            f"A batch of {batch} was asked for, and {model.name} was exported with a batch of {model.inputs.batch}.",
+            "An exported program is fixed.", "Leave the batch out, or export the model again with that batch.",
+        )  # fmt: skip
+    return replace(model, inputs=resize_inputs(model.inputs, batch, model.seed))

@@ -12,7 +12,7 @@ from torch import nn
 
 from trine.capture.from_file import exported_model, python_model
 from trine.capture.language import transformers_model
-from trine.capture.model import Model
+from trine.capture.model import Model, resized
 from trine.capture.wishes import Options, Wishes
 from trine.capture.zoo import timm_model, torchvision_model
 from trine.errors import BadInput, UnknownName
@@ -25,13 +25,17 @@ FORMS: dict[str, Callable[[str, Wishes], Model]] = {
 SHAPES = "torchvision:NAME, timm:NAME, hf:MODEL_TYPE, a local folder or config.json, file.py:callable or model.pt2"
 
 
-def load_model(spec: str, options: Options | None = None, batch: int | None = None, *, meta: bool = False) -> Model:
-    """The model that a specification names, with a batch of 2 unless said.
+def load_model(
+    spec: str, options: Options | None = None, batch: int | None = None, *, default_batch: int = 2, meta: bool = False
+) -> Model:
+    """The model that a specification names, with that batch; if none is said, the inputs that a model brings stay as
+    they are and others get ``default_batch``.
 
     ``meta``: its weights have no data, so a model of any size can be captured and planned, but not run.
     """
-    wishes = Wishes.of(options or Wishes(), batch, meta)
+    wishes = Wishes.of(options or Wishes(), batch or default_batch, meta)
     model = _built(spec, wishes)
+    model = model if batch is None else resized(model, batch)
     if wishes.load is None or meta:
         return model
     load_weights(model.module, wishes.load)

@@ -64,11 +64,11 @@ class Wishes:
     meta: bool = False
 
     @staticmethod
-    def of(options: Options, batch: int | None, meta: bool) -> "Wishes":
-        """From options, and the global batch if one is asked for; ``meta``: weights without data."""
+    def of(options: Options, batch: int, meta: bool) -> "Wishes":
+        """From options, and the global batch of inputs that are made; ``meta``: weights without data."""
         return Wishes(
             tuple(options.set), options.load, options.size, options.seq, tuple(options.input), options.dtype,
-            options.seed, batch or 2, meta,
+            options.seed, batch, meta,
         )  # fmt: skip
 
     @property

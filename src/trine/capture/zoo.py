@@ -20,6 +20,7 @@ SIZES = {
 }
 VIDEO = (3, 16, 112, 112)
 IMAGE = (3, 224, 224)
+EXTRAS = {"torchvision": "vision", "timm": "timm", "transformers": "hf"}  # package → the extra that installs it
 SIZE_ARGUMENT = {"vit_": "image_size", "maxvit": "input_size"}  # constructors that must know the size of images
 
 
@@ -30,7 +31,7 @@ def zoo_package(name: str) -> Any:
     except ImportError as error:
         raise BadInput(
             f"The package {name} is needed for this model and is not installed.",
-            f'It comes with the models: pip install "trine[models]", or pip install {name}.',
+            f'For example: pip install "trine[{EXTRAS[name.split(".")[0]]}]"',
         ) from error
 
 
@@ -106,6 +107,12 @@ def image_model(name: str, module: nn.Module, shape: tuple[int, ...], wishes: Wi
     module = module.to(dtype)
     if wishes.input:
         shape = wishes.input[0].shape
+        given = wishes.input[0].dtype
+        if given not in ("float32", str(dtype).removeprefix("torch.")):  # float32 is also what nobody said
+            raise BadInput(
+                f"An input of {given} was given for {name}.", "Its images have the type of the weights.",
+                "Leave it out, or give --dtype for both.",
+            )  # fmt: skip
     seed = wishes.seed or 0
     images = random_tensor((wishes.batch, *shape), dtype, 0, 0, seed)
     targets = assumed_targets(module, (images,), {}, seed + 1)

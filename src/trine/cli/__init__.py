@@ -21,9 +21,13 @@ VERBS = {
     "simulate": "The timeline of a plan on a cluster that you need not own.",
 }
 _ABOUT = "Run one PyTorch model on many compute engines: plan the split, predict it, run it, prove it equal."
-_STATUS = (
-    "Exit status: 0 done and yes · 1 done, and the answer is no · 2 bad input · 3 an engine failed · 130 interrupted"
-)
+STATUS = {
+    0: "done and yes",
+    1: "done, and the answer is no (not equal, nothing fits)",
+    2: "bad input",
+    3: "an engine or trine itself failed",
+    130: "interrupted",
+}
 _NO_MEMORY = "This process needs more memory than it may use. Give it more, or a smaller --batch or --size."
 _INTERRUPTED = 130
 _FAILED = 3
@@ -65,7 +69,7 @@ def _app(called: str | None, words: Sequence[str]) -> typer.Typer:
         raise UnknownName("verb", called, VERBS, change="`trine --help` lists the verbs.")
     app = typer.Typer(
         help=_ABOUT,
-        epilog=_STATUS,
+        epilog=f"Exit status: {' · '.join(f'{number} {words}' for number, words in STATUS.items())}",
         add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,

@@ -3,13 +3,23 @@
 from trine.cli.verb import Verb
 
 VERB = Verb(
-    about="Predicts and measures every way to use the engines, in every scenario, and says which is best and why. "
+    about="Predicts and measures one engine, PyTorch on all cores, the likeliest plan of each kind and the best mix, "
+    "in every scenario, and says which is best and why. "
     "Without options: this machine, all three scenarios.",
     examples=(
         "trine compare torchvision:resnet18",
         "trine compare torchvision:mobilenet_v2 --scenario device --engines 2",
-        "trine compare hf:gpt2 --cluster a100-80gbx8 --no-measure",
+        "trine compare hf:gpt2 --seq 64 --no-measure",
     ),
-    takes=("model", "engines.engines", "engines.cluster", "plan", "scenario", "how", "output"),
+    takes=(
+        "model",
+        "engines.engines",
+        "plan",
+        "scenario",
+        "how",
+        "output.json",
+        "output.quiet",
+        "output.verbose",
+    ),
     work="trine.report.compare:run",
 )

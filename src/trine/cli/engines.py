@@ -5,6 +5,6 @@ from trine.cli.verb import Verb
 VERB = Verb(
     about="Lists cores, devices, memory and links. --calibrate measures them once; every prediction then uses that.",
     examples=("trine engines", "trine engines --calibrate", "trine engines --calibrate --fresh --json engines.json"),
-    takes=("engines.calibrate", "engines.fresh", "output.json", "output.quiet", "output.verbose"),
+    takes=("engines.calibrate", "engines.fresh", "output.json", "output.quiet"),
     work="trine.report.engines:run",
 )

@@ -1,14 +1,17 @@
 """A verb of the command line as a value, and the typer command that is made from it."""
 
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trine._load import load
-from trine.cli.options import Declaration, build, declarations
+from trine.cli.options import LATER, Declaration, build, declarations
+from trine.cost.profile import cache_directory
 from trine.errors import BadInput
 
 MODEL = "model.spec"
@@ -25,7 +28,8 @@ class Verb:
     takes: tuple[str, ...]
     """Names of groups ("model") and of single fields ("scenario.batch")."""
     work: str
-    """The function behind it, "module:function"; it gets the Options and returns the exit status, 0 or 1."""
+    """The function behind it, "module:function"; it gets the Options and returns the exit status: 0, 1, or 130 where an
+    interrupt left something to show."""
 
     def declarations(self) -> dict[str, Declaration]:
         """Return the declarations of the options taken, by dotted field name, in the order of the help."""
@@ -42,7 +46,9 @@ def command(verb: Verb) -> Callable[..., None]:
     keys = {name.replace(".", "_"): name for name in taken}
 
     def call(**said: Any) -> None:
-        options = build({keys[key]: value for key, value in said.items()})
+        options = replace(
+            build({keys[key]: value for key, value in said.items()}), cache=cache_directory(os.environ, Path.home())
+        )
         if MODEL in taken and options.model.spec is None and options.plan.file is None:
             can = "--plan FILE names one too." if "plan.file" in taken else ""
             raise BadInput("MODEL is missing.", can, f"For example: {verb.examples[0]}")
@@ -55,8 +61,11 @@ def command(verb: Verb) -> Callable[..., None]:
 
 
 def refuse_foreign(name: str, foreign: set[str], others: Mapping[str, Verb]) -> None:
-    """Raise BadInput if one of the flags `foreign` to the verb `name` is an option of another verb, naming these."""
+    """Raise BadInput if one of the flags `foreign` to the verb `name` is an option of another verb, naming these, or of
+    a later version."""
     for flag in sorted(foreign):
+        if flag in LATER:
+            raise BadInput(f"{flag} was given, but {LATER[flag]}.", "", f"Leave {flag} out.")
         takers = [other for other, verb in others.items() if flag in verb.flags()]
         if takers:
             raise BadInput(

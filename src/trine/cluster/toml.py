@@ -2,7 +2,7 @@
 
     name = "two boxes"
 
-    [[engines]]                       # or: preset = "a100-80gb" and count
+    [[engines]]                       # or: preset = "a100-80gb" and count: of its units, as in --cluster
     name = "a100-80gb"
     kind = "gpu"
     count = 16
@@ -133,7 +133,8 @@ def _engines(where: str, values: Mapping[str, Any]) -> list[Engine]:
         raise BadInput(f"{where}: count = {count} was given.", "It is 1 or more.")
     if "preset" in values:
         try:
-            return [preset(table.text("preset", "a100-80gb")).engine] * count
+            found = preset(table.text("preset", "a100-80gb"))
+            return [found.engine] * (count * found.per_unit)
         except TrineError as error:
             raise BadInput(f"{where}: {error}") from None
     peak = table.table("peak")

@@ -99,6 +99,20 @@ class LinkTable(msgspec.Struct, frozen=True, kw_only=True):
         return (self.times_s[-1] - self.times_s[-2]) / (self.sizes_bytes[-1] - self.sizes_bytes[-2])
 
 
+class ProcessSize(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process weighs that has used its libraries once, and how many bytes it grows by for each byte of tensors
+    that come and go: the allocator reuses a freed block only where the next one fits into it, and oneDNN copies what it
+    convolves.  The growth was measured on single operators."""
+
+    base_bytes: int
+    growth: float
+
+    def resident_bytes(self, peak_bytes: int, resting_bytes: int) -> int:
+        """The predicted resident size: ``resting_bytes`` of the peak of tensors stay where they are from step to step
+        (weights, optimizer, inputs)."""
+        return round(self.base_bytes + resting_bytes + self.growth * (peak_bytes - resting_bytes))
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """All that was measured on one machine.  ``links`` is ``["threads" | "processes"][operation]``;
     ``disturbance`` the share of the cores' time that went to others meanwhile (above 0.1: measure again)."""
@@ -113,6 +127,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     links: dict[str, dict[str, LinkTable]]
     operators: dict[str, Timing] = {}
     disturbance: float = 0.0
+    process: ProcessSize | None = None
     format: int = FORMAT
 
     def rate(self, work: str, dtype: str, concurrency: int = 1) -> float:

@@ -4,7 +4,7 @@ Two answers: :class:`MeasuredCosts` from the single operators, links and launch 
 :class:`AnalyticCosts` from the data sheets of a Cluster.  Neither knows a run of the model under any plan.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -129,7 +129,7 @@ class MeasuredCosts:
     def _roofline(self, program: Program, op: Operator, *, backward: bool) -> Roofline:
         rates = self.profile.rates[0]
         dtype = data_type(program, op)
-        dtype = dtype if dtype in rates.matmul_flops_per_s else "float32"
+        dtype = rated(dtype, rates.matmul_flops_per_s, "float32")
         return from_profile(self.profile, kind_of_work(op), dtype, self.concurrency, backward=backward)
 
     def transfer_s(self, program: Program, peer: int, num_bytes: int) -> Message:
@@ -191,26 +191,34 @@ class AnalyticCosts:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.rooflines: dict[tuple[str, str], Roofline] = {}
-        self.known: dict[tuple[int, str], tuple[Segment, float, float]] = {}
+        self.rooflines: dict[tuple[int, str], Roofline] = {}  # by the Engine's id, which the cluster keeps its own
+        self.known: dict[tuple[int, int], tuple[Segment, float, float]] = {}
 
     def roofline(self, rank: int, dtype: str) -> Roofline:
-        """The roofline of an engine, its share of the bandwidth that its neighbours use too taken off."""
-        engine = self.cluster.engines[rank]
-        dtype = dtype if dtype in engine.peak_flops_per_s else next(iter(engine.peak_flops_per_s))
-        if (engine.name, dtype) not in self.rooflines:
-            shared = min(self.cluster.shared, key=lambda s: s.bandwidth_bytes_per_s / s.size, default=None)
-            self.rooflines[engine.name, dtype] = from_engine(
-                engine, dtype, num_sharing=min(shared.size, self.cluster.num_engines) if shared else 1,
-                shared_bandwidth=shared.bandwidth_bytes_per_s if shared else None,
-            )  # fmt: skip
-        return self.rooflines[engine.name, dtype]
+        """The roofline of an engine, its share of the bandwidth that its neighbours use too taken off.
+
+        Raises UnknownName for a floating type for which the engine has no rate.
+        """
+        engine, count = self.cluster.engines[rank], self.cluster.num_engines
+        if (id(engine), dtype) not in self.rooflines:
+            peaks = engine.peak_flops_per_s
+            shares = ((s.bandwidth_bytes_per_s, min(s.size, count)) for s in self.cluster.shared)
+            bandwidth, num_sharing = min(shares, key=lambda share: share[0] / share[1], default=(None, 1))
+            self.rooflines[id(engine), dtype] = from_engine(
+                engine, rated(dtype, peaks, next(iter(peaks))), num_sharing=num_sharing, shared_bandwidth=bandwidth
+            )
+        return self.rooflines[id(engine), dtype]
+
+    def moved_s(self, program: Program, num_bytes: float) -> float:
+        """One pass over that many bytes, without arithmetic to speak of: any data type's roofline."""
+        dtype = next(iter(self.cluster.engines[program.rank].peak_flops_per_s))
+        return self.roofline(program.rank, dtype).time_s(0.0, num_bytes)
 
     def segment_s(self, program: Program, segment_id: int, direction: Direction) -> float:
-        segment, name = program.segments[segment_id], self.cluster.engines[program.rank].name
-        if (id(segment), name) not in self.known:
-            self.known[id(segment), name] = (segment, *self._segment(program, segment))
-        _, forward_s, backward_s = self.known[id(segment), name]
+        segment, engine = program.segments[segment_id], self.cluster.engines[program.rank]
+        if (id(segment), id(engine)) not in self.known:
+            self.known[id(segment), id(engine)] = (segment, *self._segment(program, segment))
+        _, forward_s, backward_s = self.known[id(segment), id(engine)]
         return forward_s if direction == "forward" else backward_s
 
     def _segment(self, program: Program, segment: Segment) -> tuple[float, float]:
@@ -237,11 +245,11 @@ class AnalyticCosts:
         return copy_s + self.all_reduce_s(program, group, num_bytes)
 
     def copy_s(self, program: Program, kind: CopyKind, num_bytes: int, direction: Direction) -> float:
-        return self.roofline(program.rank, "float32").time_s(0.0, {"copy": 2, "add": 3, "zero": 1}[kind] * num_bytes)
+        return self.moved_s(program, {"copy": 2, "add": 3, "zero": 1}[kind] * num_bytes)
 
     def optimize_s(self, program: Program) -> float:
         """One fused pass that reads and writes weight and state and reads the gradient: five times their bytes."""
-        return self.roofline(program.rank, "float32").time_s(0.0, 5.0 * sum(trained_bytes(program)))
+        return self.moved_s(program, 5.0 * sum(trained_bytes(program)))
 
     def calibrated(self, programs: Sequence[Program]) -> bool:
         return False
@@ -265,7 +273,7 @@ def work(program: Program, op: Operator) -> tuple[float, float]:
 
 
 def _box(program: Program, name: str) -> Box:
-    """The box of a tile; a tensor in between, which has none, is about as large as nothing else is known to be."""
+    """The box of a tile; a tensor without a tile counts as one element of no bytes: its traffic is left out."""
     tile = program.tiles.get(int(name[1:])) if name[1:].isdigit() else None
     return full(tile.local_shape) if tile is not None else ()
 
@@ -279,6 +287,12 @@ def data_type(program: Program, op: Operator) -> str:
     """The data type in which an operator computes: that of its first tile."""
     names = [name for name in (*op.inputs, *op.outputs) if name is not None and name[1:].isdigit()]
     return next((program.tiles[int(name[1:])].dtype for name in names), "float32")
+
+
+def rated(dtype: str, rates: Container[str], other: str) -> str:
+    """The data type whose rate counts for an operator: its own.  Integers and truth values without one take ``other``,
+    since next to nothing is computed in them; a floating type without one is for the caller to refuse."""
+    return dtype if dtype in rates or "float" in dtype else other
 
 
 def kind_of_work(op: Operator) -> str:

@@ -285,6 +285,16 @@ class OptimizerInstance:
         pass
 
 
+def optimizer_states(factory: OptimizerFactory) -> float:
+    """Numbers that it keeps for each number of a parameter: 0 for plain SGD, 1 with momentum, 2 for Adam."""
+    parameter = torch.zeros(64, requires_grad=True)
+    parameter.grad = torch.zeros_like(parameter)
+    made = factory([parameter])
+    made.step()
+    kept = [value for value in made.state[parameter].values() if isinstance(value, Tensor) and value.dim()]
+    return sum(value.numel() for value in kept) / parameter.numel()
+
+
 def optimizer_name(factory: OptimizerFactory) -> str:
     """What kind of optimizer it is, with its settings: equal names take equal time."""
     made = factory([torch.zeros(1)])

@@ -47,7 +47,7 @@ class OperatorInstance:
         dtype = getattr(torch, dtype_name)
         if dtype == torch.bool:
             made = torch.rand(shape) > 0.5
-        elif dtype.is_floating_point or dtype.is_complex:
+        elif dtype.is_floating_point:
             made = (torch.rand(shape) + 0.1).to(dtype)
         else:
             made = torch.randint(0, self.limit, shape, dtype=dtype)

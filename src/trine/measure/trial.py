@@ -162,9 +162,14 @@ def _once(instance: Instance) -> tuple[float, float]:
 
 def _timed(call: Callable[[], None]) -> float:
     """Seconds of one call; CPU seconds if the thread was put aside meanwhile."""
-    switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+    switches = _switches()
     start, cpu_start = time.perf_counter(), time.thread_time()
     call()
     wall_s, cpu_s = time.perf_counter() - start, time.thread_time() - cpu_start
-    aside = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switches
-    return cpu_s if aside else wall_s
+    return cpu_s if _switches() > switches else wall_s
+
+
+def _switches() -> int:
+    """How often this thread was put aside; 0 where the system counts that for whole processes only (not Linux)."""
+    of_thread = getattr(resource, "RUSAGE_THREAD", None)
+    return 0 if of_thread is None else resource.getrusage(of_thread).ru_nivcsw

@@ -22,6 +22,8 @@ KEEPS_INPUTS = (
     "threshold", "hardshrink", "softshrink", "exp2", "xlogy", "sgn", "frac", "hypot", "sinc",
     "digamma", "lgamma", "logaddexp", "true_divide",
 )  # fmt: skip
+KEEPS_FACTORS = ("mul", "div", "true_divide")
+KEEPS_CHOICE = {"where": 0, "masked_fill": 1}  # of the inputs only the condition
 
 
 @register
@@ -42,6 +44,10 @@ class Elementwise(Family):
     def saved(self, op: Operator) -> tuple[str, ...]:
         if op.base in KEEPS_OUTPUT:
             return tuple(name for name in op.outputs if name is not None)
+        if op.base in KEEPS_FACTORS and len(op.inputs) == 1:  # by a number, or by itself
+            return op.inputs if op.args["self"] == op.args.get("other") else ()
+        if op.base in KEEPS_CHOICE:
+            return op.inputs[KEEPS_CHOICE[op.base] :][:1]
         return op.inputs if op.base in KEEPS_INPUTS else ()
 
 

@@ -5,7 +5,7 @@ dimension that is summed away.  Rules along different ranges combine freely (hei
 footprint is one rule for each mesh axis.  An operator without a fitting rule runs whole.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -123,6 +123,14 @@ class Family:
     def saved(self, op: Operator) -> tuple[str, ...]:
         """Names of the inputs and outputs that autograd keeps for the backward pass."""
         return op.inputs
+
+    def kept_bytes(self, op: Operator, num: Callable[[str], int]) -> int:
+        """Bytes that autograd keeps beside inputs and outputs; ``num`` gives the elements of a tensor of the piece."""
+        return 0
+
+    def passing_bytes(self, op: Operator, num: Callable[[str], int]) -> int:
+        """Bytes that live for a moment inside the backward pass, beside gradients of inputs and outputs."""
+        return 0
 
 
 def complete(parts: Sequence[Part], length: int) -> tuple[Part, ...]:

@@ -1,6 +1,6 @@
 """Losses that end in a sum: every dimension but the classes is a partial sum."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trine.graph.graph import Operator
 from trine.graph.part import Box, volume
@@ -26,3 +26,14 @@ class CrossEntropy(Family):
 
     def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
         return 5.0 * volume(in_boxes[0])
+
+    def saved(self, op: Operator) -> tuple[str, ...]:
+        return op.inputs[1:]
+
+    def kept_bytes(self, op: Operator, num: Callable[[str], int]) -> int:
+        """The logarithms of the probabilities; the losses' own type is at least float32."""
+        return 4 * num(op.inputs[0])
+
+    def passing_bytes(self, op: Operator, num: Callable[[str], int]) -> int:
+        """The gradient of these logarithms, zeros but for the targets."""
+        return 4 * num(op.inputs[0])

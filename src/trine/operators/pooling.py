@@ -1,6 +1,7 @@
 """Pools: batch and channel by rows, space by windows; adaptive pools by a table, global ones by a partial sum."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from trine.graph.graph import Operator
@@ -13,7 +14,7 @@ from trine.operators.window import padding_of
 
 def geometry(op: Operator, tensors: Tensors) -> tuple[Window, ...]:
     """The window of each spatial dimension."""
-    num = int(op.base[op.base.index("d", op.base.index("pool")) - 1])
+    num = num_spatial(op)
     here, made = shape(op, tensors, "self"), output(op, tensors)
     kernel = spread(op.args["kernel_size"], num)
     stride = spread(op.args["stride"] or kernel, num)
@@ -50,11 +51,7 @@ class WindowPool(Family):
         return tuple(result)
 
     def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
-        kernel = op.args["kernel_size"]
-        num = 1.0
-        for k in kernel if isinstance(kernel, (list, tuple)) else (kernel, kernel):
-            num *= k
-        return num * volume(out_boxes[0])
+        return float(prod(spread(op.args["kernel_size"], num_spatial(op))) * volume(out_boxes[0]))
 
 
 @register
@@ -82,7 +79,11 @@ class MaxPool(WindowPool):
         return padded, changed(op, **update, self="%" + padded.name)
 
     def saved(self, op: Operator) -> tuple[str, ...]:
-        return (*op.inputs, *(name for name in op.outputs[:1] if name is not None))
+        return op.inputs
+
+    def kept_bytes(self, op: Operator, num: Callable[[str], int]) -> int:
+        """Where each maximum was, as 64-bit numbers."""
+        return 8 * sum(num(name) for name in op.outputs[:1] if name is not None)
 
 
 @register
@@ -180,7 +181,7 @@ class AdaptiveAveragePool(Family):
 
 def num_spatial(op: Operator) -> int:
     """How many dimensions the pool goes over."""
-    return int(op.base[-2])
+    return int(op.base.partition("pool")[2][0])
 
 
 def bins(num_in: int, num_out: int) -> Relation:

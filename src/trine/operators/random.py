@@ -1,5 +1,7 @@
 """Random operators draw by the global number of an element, so a piece draws what the whole would."""
 
+from collections.abc import Callable
+
 from trine.graph.graph import Operator
 from trine.graph.part import Box
 from trine.operators.arguments import changed, cut, is_whole, output, outputs_along, shape
@@ -32,7 +34,11 @@ class Dropout(Family):
         return (changed(piece.op, shape=here, box=as_lists(piece.in_boxes[0])),)
 
     def saved(self, op: Operator) -> tuple[str, ...]:
-        return ()  # the mask of one byte an element
+        return ()
+
+    def kept_bytes(self, op: Operator, num: Callable[[str], int]) -> int:
+        """The mask: one byte an element."""
+        return sum(num(name) for name in op.outputs if name is not None)
 
 
 @register

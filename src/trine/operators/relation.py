@@ -62,7 +62,7 @@ class Shift(Relation):
 
 @dataclass(frozen=True)
 class Window(Relation):
-    """Output o reads inputs o·stride − pad … + dilation·(kernel − 1), clipped to the input (footprints: 3.1)."""
+    """Output o reads inputs o·stride − pad … + dilation·(kernel − 1), clipped to the input."""
 
     kernel: int
     stride: int

@@ -1,7 +1,7 @@
 """Windows of convolutions and pools: their geometry, and the padding of a piece.
 
-A piece that reaches both borders of the input pads as the operator itself does; any other piece gets the clipped part
-of its windows as explicit padding (see footprints: 3.1).
+A piece that reaches both borders of the input pads as the operator itself does; any other piece gets as explicit
+padding what ``Window.raw`` (o·stride − pad … + dilation·(kernel − 1)) has outside the input.
 """
 
 from collections.abc import Sequence

@@ -51,17 +51,10 @@ def build(
 
     The graph may be that of a micro-batch; ``batch`` is the whole.
     """
-    degrees = tuple(n for n in tensor if n > 1)
-    tensor_cuts = [cut for cut in cuts if cut != "batch"] or default_cuts(graph, len(degrees))
-    if len(tensor_cuts) < len(degrees):
-        raise BadInput(
-            f"--tensor {'x'.join(map(str, degrees))} has {len(degrees)} axes, --cut names {len(tensor_cuts)} for them.",
-            f"This model can be cut by {', '.join(cut_sizes(graph))}.",
-            "Name one dimension for each axis: --tensor 2x2 --cut height,width.",
-        )
-    names = ("tensor",) if len(degrees) < 2 else tuple(f"tensor{i}" for i in range(len(degrees)))
+    split = tensor_cuts(graph, tensor, tuple(cut for cut in cuts if cut != "batch"))
+    names = ("tensor",) if len(split) < 2 else tuple(f"tensor{i}" for i in range(len(split)))
     wanted = [("data", data, "batch")] if data > 1 else []
-    wanted += [(name, n, cut) for name, n, cut in zip(names, degrees, tensor_cuts, strict=False)]
+    wanted += [(name, n, cut) for name, (n, cut) in zip(names, split, strict=False)]
     axes, left = [], tuple(shares)
     for name, n, cut in reversed(wanted):
         mine = left if len(left) == n else ()
@@ -80,6 +73,20 @@ def build(
     )  # fmt: skip
     check(plan, graph, batch)
     return plan
+
+
+def tensor_cuts(graph: Graph, degrees: Sequence[int], cuts: Sequence[str]) -> list[tuple[int, str]]:
+    """Parts and dimension of each tensor axis that has parts; a cut belongs to the degree in its place."""
+    if not cuts:
+        degrees = [n for n in degrees if n > 1]
+        cuts = default_cuts(graph, len(degrees))
+    if len(cuts) != len(degrees):
+        raise BadInput(
+            f"--tensor {'x'.join(map(str, degrees))} has {len(degrees)} axes, --cut names {len(cuts)} for them.",
+            f"This model can be cut by {', '.join(cut_sizes(graph))}.",
+            "Name one dimension for each axis: --tensor 2x2 --cut height,width.",
+        )
+    return [(n, cut) for n, cut in zip(degrees, cuts, strict=True) if n > 1]
 
 
 def default_cuts(graph: Graph, count: int) -> list[str]:

@@ -1,11 +1,18 @@
-"""Every legal combination of data, model and tensor parallelism on a few engines."""
+"""What the search looks at: data, model and tensor parallelism on a few engines, in every combination of degrees.
 
-from collections.abc import Callable, Iterator
+A plan has at most one tensor axis, with each cut in turn, equal parts, stages of equal work, 1, 2, 4 or 8 micro-batches
+where it has stages, and 1F1B.  By hand there are also: two tensor axes, unequal shares, GPipe, local batch norm.
+"""
 
+from collections.abc import Callable, Iterator, Mapping
+
+from trine.cluster.cluster import Cluster
+from trine.cluster.room import shortage
 from trine.errors import TrineError
 from trine.graph.graph import Graph
 from trine.plan.build import build, cut_sizes
 from trine.plan.plan import Plan
+from trine.planner.predict import Prediction
 from trine.scenario.scenario import Scenario
 
 TILED = ("height", "width", "sequence", "length", "heads", "channel")
@@ -21,26 +28,38 @@ def degrees(num_engines: int) -> Iterator[tuple[int, int, int]]:
                     yield data, stages, tensor
 
 
-def candidates(graph_of: GraphOf, scenario: Scenario, num_engines: int) -> tuple[list[Plan], dict[str, str]]:
-    """Plans that can be compiled, and for each combination that cannot what it died of."""
+def candidates(graph_of: GraphOf, scenario: Scenario, num_engines: int) -> tuple[dict[str, Plan], dict[str, str]]:
+    """Plans that can be compiled, by combination, and for each combination that cannot what it died of."""
     sizes = cut_sizes(graph_of(1))
     cuts = [cut for cut in TILED if cut in sizes and not (cut == "channel" and "heads" in sizes)]
-    plans: list[Plan] = []
+    plans: dict[str, Plan] = {}
     died: dict[str, str] = {}
     for data, stages, tensor in degrees(num_engines):
         for cut in cuts if tensor > 1 else [""]:
             for m in micro_batches(scenario, stages):
                 name = f"data {data} × stages {stages} × tensor {tensor} {cut}, {m} micro-batches"
                 try:
-                    plan = build(
+                    plans[name] = build(
                         graph_of(m), data=data, stages=stages, tensor=(tensor,), cuts=(cut,) if cut else (),
                         micro_batches=m, batch=scenario.batch,
                     )  # fmt: skip
                 except TrineError as error:
                     died[name] = str(error)
-                    continue
-                plans.append(plan)
     return plans, died
+
+
+def with_room(
+    plans: Mapping[str, Plan], predicted: Mapping[str, Prediction], cluster: Cluster, died: dict[str, str]
+) -> list[Plan]:
+    """The plans that fit in the memory of the engines, by predictions under their ``describe``; the rest dies of it."""
+    kept = []
+    for name, plan in plans.items():
+        short = shortage(cluster, predicted[plan.describe()].needs_bytes)
+        if short is None:
+            kept.append(plan)
+        else:
+            died[name] = f"Too little memory: {short}."
+    return kept
 
 
 def micro_batches(scenario: Scenario, stages: int) -> tuple[int, ...]:

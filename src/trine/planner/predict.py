@@ -17,7 +17,7 @@ from trine.units import BYTES
 class Prediction(msgspec.Struct, frozen=True):
     """Of one step: seconds, bytes of tensors on the fullest engine, bytes that the busiest engine sends.
 
-    calibrated: every operator in it was timed; reason: what costs most, in a sentence.
+    calibrated: every operator in it was timed; reason: what costs most, in a sentence; needs_bytes: of each engine.
     """
 
     time_s: float
@@ -25,6 +25,7 @@ class Prediction(msgspec.Struct, frozen=True):
     bytes_sent: int
     calibrated: bool
     reason: str
+    needs_bytes: tuple[int, ...] = ()
 
 
 def predict(
@@ -34,9 +35,9 @@ def predict(
     """Simulate the Programs of a plan.  ``one_engine_s``: for the reason."""
     trace = simulate(programs, costs, plan.describe())
     sent = max(bytes_sent(program) for program in programs)
-    peak = max(memory(program, optimizer_states).total for program in programs)
+    needs = tuple(memory(program, optimizer_states).total for program in programs)
     reason = explain(plan, programs, trace, sent, one_engine_s)
-    return Prediction(trace.makespan_s, peak, sent, trace.calibrated, reason), trace
+    return Prediction(trace.makespan_s, max(needs), sent, trace.calibrated, reason, needs), trace
 
 
 def explain(plan: Plan, programs: Sequence[Program], trace: Trace, sent: int, one_engine_s: float | None) -> str:
@@ -59,14 +60,13 @@ def explain(plan: Plan, programs: Sequence[Program], trace: Trace, sent: int, on
         return text + f" with {plan.micro_batches} micro-batches; an engine sends at most {amount}."
     halo = sum(1 for t in programs[0].transfers.values() if t.kind == "exchange")
     points = sum(1 for t in programs[0].transfers.values() if t.kind in ("all_reduce", "all_gather", "reduce_scatter"))
-    combines = len(programs[0].combines)
     words = []
     if halo:
         words.append(f"{halo} halo exchanges")
     if points:
         words.append(f"{points} sequential points (statistics, sums, gathers)")
-    if combines:
-        words.append("the gradients of all weights are summed")
+    if programs[0].combines:
+        words.append(f"the gradients of {summed(programs[0])} are summed")
     what = ", ".join(words) or "nothing is exchanged"
     text = f"{what[0].upper()}{what[1:]}: {moves} moves, {amount} sent by an engine, {talking:.0%} of the time"
     if one_engine_s is not None and trace.makespan_s > 0:
@@ -74,3 +74,10 @@ def explain(plan: Plan, programs: Sequence[Program], trace: Trace, sent: int, on
         if work > 1.15:
             text += f"; all engines together work {work:.2f} × as long as one alone (smaller pieces, shared memory)"
     return text + (f", {waiting:.0%} waiting." if waiting >= 0.01 else ".")
+
+
+def summed(program: Program) -> str:
+    """Of how many parameters of an engine the gradients are summed over others."""
+    own = {name for tile, name in program.parameters.items() if program.tiles[tile].active}
+    count = len({name for combine in program.combines.values() for name in combine.parameters})
+    return f"all {count} parameters" if count == len(own) else f"{count} of {len(own)} parameters"

@@ -19,11 +19,14 @@ def second_replica_from(service_s: float, busy_service_s: float) -> float:
     """The arrival rate (requests a second) from which two replicas, each with half of the requests and
     ``busy_service_s`` a request (they slow each other down), answer sooner than one with ``service_s``.
 
-    0 where two are never slower.  The rate is found by bisection below the load that one replica can carry.
+    0 where two are never slower, infinite where they never answer sooner, since together they carry no more than one.
+    Else the rate is found by bisection below the load that one replica can carry.
     """
     low, high = 0.0, 1 / service_s
     if latency_s(busy_service_s, 0.0) <= latency_s(service_s, 0.0):
         return 0.0
+    if busy_service_s >= 2 * service_s:
+        return inf
     for _ in range(60):
         middle = (low + high) / 2
         if latency_s(busy_service_s, middle / 2) < latency_s(service_s, middle):

@@ -96,7 +96,8 @@ class Program(msgspec.Struct, frozen=True):
     parameters: tile number → parameter; a parameter *rests* in that tile between steps.
     feeds: tile number → input of the model (whole batch of the micro-batch is cut by the runtime).
     stored: tile number → buffer or constant.
-    updates: (tile that holds the new value, buffer name); loss: its tile, where this stage makes it.
+    updates: tile that holds the new value → buffer; losses: tiles of the loss, where this stage makes it;
+    results: tile → number of the output that it is a part of.
     batches: rows ``(low, high)`` of the batch that each micro-batch takes.
     seeds: tiles of losses or results whose gradient this engine begins with: what is whole, one engine of a group does.
     """

@@ -1,6 +1,5 @@
 """`trine compare`: every way to use the engines, in every scenario, predicted and measured side by side."""
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trine.capture.model import Loss, Model, OptimizerFactory, make_model
-from trine.cost.profile import Profile, cache_directory, load_profile, save_profile
+from trine.capture.model import Loss, Model, OptimizerFactory, make_model, resized
+from trine.cost.profile import Profile, load_profile, save_profile
 from trine.errors import BadInput, CaptureFailed, TrineError
 from trine.measure.allocator import keep_memory
 from trine.measure.calibrate import calibrate
@@ -19,6 +18,7 @@ from trine.measure.machine import read_machine
 from trine.measure.probe import Probe, between, probe
 from trine.plan.plan import Plan
 from trine.planner.queues import second_replica_from
+from trine.report.footing import measure_memory, predict_memory, with_process_size
 from trine.report.forecast import Forecast, Profiles, Say, Setting, forecast
 from trine.report.measured import PROBE_S, Truth, measure, timed
 from trine.report.rows import Batching, Comparison, Row
@@ -29,9 +29,7 @@ from trine.report.wish import (
     is_by_hand,
     plan_by_hand,
     plan_from_file,
-    refuse_later,
-    refuse_output,
-    resized,
+    refuse_alone,
     wish,
 )  # fmt: skip
 from trine.report.write import write_file
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
 
 BUDGET_S = 180.0
 BATCHING_S = 6.0  # of measuring, in all
+MEMORY_SHARE = 0.25  # of the time for measuring
 BATCHES_SHOWN = (1, 2, 4, 8)
 INTERRUPTED = "Interrupted: rows without a measured figure are predicted."
 Listener = Callable[[Comparison], None]
@@ -73,28 +72,28 @@ def compare(
         )  # fmt: skip
     keep_memory()
     speak = say or (lambda text: None)
-    notes: list[str] = []
+    batch, notes = _own_batch(model, batch)
     fixed = _by_hand(model, [kind for kind in KINDS if kind in scenarios], batch, plans, count, notes)
     profile = calibrate(
         directory, progress=lambda what, share: speak(f"calibrating {share:.0%}: {what}"), machine=machine
     )
+    profile = with_process_size(profile, speak)
     end = time.monotonic() + budget_s
     first = probe(count, duration_s=PROBE_S)
     profiles = Profiles(profile, _all_cores(directory, profile, count))
-    link = "processes" if on == "processes" else "threads"
     forecasts: list[Forecast] = []
     try:
         for number, (kind, by_hand) in enumerate(fixed.items()):
             left_s = max(end - time.monotonic() - 0.6 * budget_s, 0.0) / (len(fixed) - number)
-            setting = Setting(count, link, budget_s=left_s)  # type: ignore[arg-type]
+            setting = Setting(count, "processes" if on == "processes" else "threads", budget_s=left_s)
             scenario = Scenario(kind, batch or BATCHES[kind])
             speak(f"{kind}: planning")
-            sized = resized(model, scenario.batch)
-            forecasts.append(forecast(sized, scenario, setting, profiles, speak, by_hand))
+            forecasts.append(forecast(resized(model, scenario.batch), scenario, setting, profiles, speak, by_hand))
     except KeyboardInterrupt:
         if not forecasts:
             raise
         notes.append(INTERRUPTED)
+    predict_memory(forecasts, profiles.one)
     if directory is not None:
         save_profile(profiles.one, directory)
         save_profile(profiles.all_cores, directory)
@@ -103,8 +102,9 @@ def compare(
         rows = tuple(entry.row for f in forecasts for entry in f.entries)
         date = datetime.now(UTC).isoformat(timespec="seconds")
         return Comparison(
-            model.name, count, profile.machine, date, rows, tuple(batches), second_replica(batches), tuple(notes)
-        )
+            model.name, count, profile.machine, date, rows, tuple(batches), second_replica(batches, profile),
+            tuple(notes),
+        )  # fmt: skip
 
     batches: list[Batching] = []
     if listener is not None:
@@ -118,6 +118,15 @@ def compare(
         except KeyboardInterrupt:
             notes.append(INTERRUPTED)
     return now()
+
+
+def _own_batch(model: Model, batch: int | None) -> tuple[int | None, list[str]]:
+    """The batch of every scenario: as asked for, or the only one that the model takes (None: each has its own); and
+    what is to be noted of that."""
+    if batch is not None or not model.fixed:
+        return batch, []
+    batch = model.inputs.batch
+    return batch, [f"{model.name} was exported with a batch of {batch}, so every scenario here has that batch."]
 
 
 def _by_hand(
@@ -146,13 +155,10 @@ def _by_hand(
 
 
 def batching(model: Model, profile: Profile, engines: int, seconds: float, say: Say) -> list[Batching]:
-    """One engine answering batches of several sizes, measured, and replicas beside it.
-
-    A replica is slower while the others are busy: by the measured rate of convolutions alone over that with all busy.
-    """
-    crowd = profile.rate("conv", "float32", 1) / profile.rate("conv", "float32", engines)
+    """One engine answering batches of several sizes, measured, and replicas beside it."""
+    crowd = crowding(profile, engines)
     result = []
-    for batch in BATCHES_SHOWN:
+    for batch in (model.inputs.batch,) if model.fixed else BATCHES_SHOWN:
         say(f"measuring batches of {batch} on one engine")
         plain = Plain(Job(resized(model, batch), False), None, 1)
         try:
@@ -160,15 +166,21 @@ def batching(model: Model, profile: Profile, engines: int, seconds: float, say: 
             time_s = statistics.median(timed(plain.step, seconds / len(BATCHES_SHOWN)))
         finally:
             plain.close()
-        busy_s = time_s * max(crowd, 1.0)
+        busy_s = time_s * crowd
         result.append(Batching(batch, time_s, batch / time_s, busy_s, engines * batch / busy_s))
     return result
 
 
-def second_replica(batches: Sequence[Batching]) -> float | None:
-    """The predicted arrival rate from which a second replica helps, from requests answered one by one."""
+def crowding(profile: Profile, busy: int) -> float:
+    """How much slower a replica is while so many are busy: by the measured rate of convolutions alone over that."""
+    return max(profile.rate("conv", "float32", 1) / profile.rate("conv", "float32", busy), 1.0)
+
+
+def second_replica(batches: Sequence[Batching], profile: Profile) -> float | None:
+    """The predicted arrival rate from which a second replica helps, from requests answered one by one; infinite where
+    it never does."""
     single = next((b for b in batches if b.batch == 1), None)
-    return None if single is None else second_replica_from(single.latency_s, single.replicas_latency_s)
+    return None if single is None else second_replica_from(single.latency_s, single.latency_s * crowding(profile, 2))
 
 
 def _all_cores(directory: Path | None, profile: Profile, count: int) -> Profile:
@@ -181,7 +193,7 @@ def _all_cores(directory: Path | None, profile: Profile, count: int) -> Profile:
 def _measure_all(
     forecasts: Sequence[Forecast], on: str, base: Probe, end: float, say: Say, done: Callable[[], None]
 ) -> None:
-    """Measure rows of all scenarios in turn, the most promising of each first, until the time is over."""
+    """Measure rows of all scenarios in turn, the most promising of each first, until the time is over; then memory."""
     queue = []
     for f in forecasts:
         plain = ("one engine", "PyTorch, all cores")
@@ -192,6 +204,8 @@ def _measure_all(
         queue += [(number, f, e) for number, e in enumerate(runnable)]
     queue.sort(key=lambda item: item[0])
     truths = {id(f): Truth(f.job) for f in forecasts}
+    with_memory = on == "threads"
+    timed_end = end - MEMORY_SHARE * max(end - time.monotonic(), 0.0) * with_memory
     measured: dict[tuple[int, str], Row] = {}
     for number, (_, f, e) in enumerate(queue):
         twin = measured.get((id(f), e.row.describes))
@@ -202,7 +216,7 @@ def _measure_all(
             )  # fmt: skip
             done()
             continue
-        left = end - time.monotonic()
+        left = timed_end - time.monotonic()
         if left <= 0:
             e.row = msgspec.structs.replace(e.row, note=f"{e.row.note} Not measured: the budget was over.".strip())
             continue
@@ -210,20 +224,14 @@ def _measure_all(
         measure(e, f, truths[id(f)], on, base, seconds=max(0.5, min(3.0, left / (2 * (len(queue) - number)))))
         measured[id(f), e.row.describes] = e.row
         done()
+    if with_memory:
+        measure_memory([(f, e) for _, f, e in queue], end, say, done)
 
 
 def run(options: "Options") -> int:
     """The verb.  0: the table is there; 1: a measured row is not equal to one engine; 130: interrupted, what was
     finished is shown."""
-    refuse_later(options.plan)
-    refuse_output("compare", options, "html", "trace", "save-plan")
-    if options.engines.cluster is not None:
-        raise BadInput(
-            f"--cluster {options.engines.cluster} was given.", "compare measures this machine; a cluster that is not "
-            "here can be planned and simulated.", "`trine simulate MODEL --cluster ...` does that.",
-        )  # fmt: skip
-    if options.scenario.rate_per_s is not None or options.scenario.p99_s is not None:
-        raise BadInput("--rate or --p99 was given.", "compare keeps the engines busy all the time.", "Leave it out.")
+    refuse_alone(options.plan)
     on = options.how.on or ("threads",)
     if len(on) > 1:
         raise BadInput(f"--on {','.join(on)} was given.", "compare runs one runtime at a time.", "Give one of them.")
@@ -240,7 +248,7 @@ def run(options: "Options") -> int:
     screen.start(header(asked.model, options.model), budget_s, options.how.no_measure)
     result = compare(
         asked.model, engines=options.engines.engines, scenarios=scenarios, batch=options.scenario.batch, on=on[0],
-        budget_s=budget_s, measured=not options.how.no_measure, directory=cache_directory(os.environ, Path.home()),
+        budget_s=budget_s, measured=not options.how.no_measure, directory=options.cache,
         say=screen.say, plans=by_hand,
         listener=(lambda c: write_json(options.output.json, c)) if options.output.json is not None else None,
     )  # fmt: skip

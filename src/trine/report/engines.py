@@ -1,6 +1,5 @@
 """`trine engines`: what this machine has to compute with and, once it was measured, how fast that is."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from trine.cluster.cluster import Cluster
-from trine.cost.profile import Profile, cache_directory, load_profile
-from trine.errors import BadInput
+from trine.cost.profile import Profile, load_profile
 from trine.measure.calibrate import Progress, calibrate
 from trine.measure.machine import Machine, machine_cluster, read_machine
+from trine.report.write import write_file
 from trine.units import BANDWIDTH, BYTES, FLOPS_PER_S, TIME
 
 if TYPE_CHECKING:
@@ -43,17 +42,17 @@ class Engines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def engines(
-    directory: Path, *, measure: bool = False, fresh: bool = False, progress: Progress | None = None
+    directory: Path | None, *, measure: bool = False, fresh: bool = False, progress: Progress | None = None
 ) -> Engines:
     """This machine; with ``measure`` calibrated if it was not, with ``fresh`` in any case.
 
-    ``directory`` is where measured profiles are kept.
+    ``directory`` is where measured profiles are kept (None: nowhere).
     """
     machine = read_machine()
     if measure or fresh:
         profile: Profile | None = calibrate(directory, fresh=fresh, progress=progress, machine=machine)
     else:
-        profile = load_profile(directory, machine.fingerprint)
+        profile = load_profile(directory, machine.fingerprint) if directory is not None else None
     return Engines(machine=machine, cluster=machine_cluster(machine, profile), profile=profile)
 
 
@@ -61,13 +60,12 @@ def run(options: "Options") -> int:
     """Print what this machine has; return the exit status 0."""
     output = options.output
     errors = Console(stderr=True)
-    directory = cache_directory(os.environ, Path.home())
 
     def say(what: str, share: float) -> None:
         errors.print(f"{share:4.0%} {what}", highlight=False)
 
     found = engines(
-        directory,
+        options.cache,
         measure=options.engines.calibrate,
         fresh=options.engines.fresh,
         progress=None if output.quiet else say,
@@ -79,13 +77,8 @@ def run(options: "Options") -> int:
 
 
 def write_json(found: Engines, path: Path) -> None:
-    """Write the answer as JSON.  Raises BadInput if the file cannot be written."""
-    try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    except OSError as error:
-        raise BadInput(
-            f"--json {path} cannot be written: {error.strerror}.", "", "Give a file in a folder of yours."
-        ) from error
+    """The answer as JSON."""
+    write_file(path, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
 
 
 def show(found: Engines, console: Console, *, quiet: bool = False) -> None:

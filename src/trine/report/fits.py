@@ -1,11 +1,16 @@
-"""An engine ran out of memory: what its plan needs by prediction, and a plan that would fit."""
+"""There is not enough memory: what a plan needs by prediction, and what would fit."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from trine.errors import OutOfMemory, TrineError
+import msgspec
+
+from trine.capture.model import resized
+from trine.cluster.cluster import Cluster
+from trine.cluster.room import shortage
+from trine.errors import NothingFits, OutOfMemory, TrineError
 from trine.plan.build import build
 from trine.plan.plan import Plan
 from trine.run.job import Job
@@ -17,6 +22,7 @@ WISHES: tuple[dict[str, Any], ...] = (
     {"data": 2}, {"tensor": (2,)}, {"stages": 2}, {"data": 4}, {"tensor": (4,)}, {"stages": 4},
     {"data": 2, "stages": 2},
 )  # fmt: skip
+Fits = Callable[[Sequence[int]], bool]  # of bytes that each engine needs
 
 
 @contextmanager
@@ -30,31 +36,58 @@ def explained(job: Job, plan: Plan) -> Iterator[None]:
 
 def explain(error: OutOfMemory, job: Job, plan: Plan) -> OutOfMemory:
     """The same error with what a prediction can add; libraries count as they did when the engine started."""
-    need, room = predicted_bytes(job, plan), error.limit_bytes - error.base_bytes
+    need, room = max(needs_bytes(job, plan)), error.limit_bytes - error.base_bytes
     needed = f"{BYTES.format(need)} for its tensors (predicted) and {BYTES.format(error.base_bytes)} for libraries"
     return OutOfMemory(
-        rank=error.rank, needed=needed, limit=error.limit, fits=fitting(job, plan, room), base_bytes=error.base_bytes,
-        limit_bytes=error.limit_bytes,
+        rank=error.rank, needed=needed, limit=error.limit, fits=fitting(job, plan, lambda needs: max(needs) <= room),
+        base_bytes=error.base_bytes, limit_bytes=error.limit_bytes,
     )  # fmt: skip
 
 
-def fitting(job: Job, plan: Plan, room: int) -> str:
-    """A sentence that names a plan whose fullest engine needs at most ``room`` bytes; empty if none was found."""
+def nothing_fits(job: Job, tried: Sequence[tuple[Plan, Sequence[int]]], cluster: Cluster) -> NothingFits:
+    """The error where each plan needs too much on its engines, with the nearest that fits: a plan, else a batch."""
+    lacks = [(plan, short) for plan, needs in tried if (short := shortage(cluster, needs)) is not None]
+    plan, short = min(lacks, key=lambda lack: lack[1].excess)
+
+    def fits(needs: Sequence[int]) -> bool:
+        return len(needs) <= cluster.num_engines and shortage(cluster, needs) is None
+
+    nearest = fitting(job, plan, fits) or smaller(job, plan, fits)
+    return NothingFits(tried=len(tried), plan=plan.describe(), short=str(short), nearest=nearest)
+
+
+def smaller(job: Job, plan: Plan, fits: Fits) -> str:
+    """A sentence that names the first half, quarter, … of the batch with which the plan fits; empty if none does."""
+    batch = job.batch
+    while (batch := batch // 2) >= 1:
+        m = min(plan.micro_batches, batch)
+        other = msgspec.structs.replace(plan, fingerprint="", input_shapes={}, batch=batch, micro_batches=m)
+        try:
+            found = needs_bytes(Job(resized(job.model, batch), job.training), other)
+        except TrineError:
+            continue
+        if fits(found):
+            return f"With --batch {batch} an engine needs at most {BYTES.format(max(found))}, which fits."
+    return ""
+
+
+def fitting(job: Job, plan: Plan, fits: Fits) -> str:
+    """A sentence that names a plan that fits; empty if none was found."""
     end = time.monotonic() + SEARCH_S
     for wishes in WISHES:
         m = min(4, job.batch) if wishes.get("stages") and job.training else 1
         try:
             other = build(job.graph_for(m), **wishes, micro_batches=m, batch=job.batch)
-            found = predicted_bytes(job, other)
+            found = needs_bytes(job, other)
         except TrineError:
             continue
-        if found <= room and other.describe() != plan.describe():
-            return f"The plan {other.describe()} needs {BYTES.format(found)} for tensors, which would fit."
+        if fits(found) and other.describe() != plan.describe():
+            return f"The plan {other.describe()} needs {BYTES.format(max(found))} for tensors, which would fit."
         if time.monotonic() > end:
             break
     return ""
 
 
-def predicted_bytes(job: Job, plan: Plan) -> int:
-    """Of tensors on the fullest engine."""
-    return max(memory(program).total for program in job.compiled(plan).programs())
+def needs_bytes(job: Job, plan: Plan) -> list[int]:
+    """Of tensors on each engine."""
+    return [memory(program, job.optimizer_states).total for program in job.compiled(plan).programs()]

@@ -10,14 +10,14 @@ from trine.capture.model import Model
 from trine.cost.profile import Profile
 from trine.cost.segments import LinkKind, MeasuredCosts
 from trine.errors import CaptureFailed
+from trine.measure.machine import machine_cluster, read_machine
 from trine.measure.operators import measure_operators, optimizer_name
 from trine.plan.plan import Plan
-from trine.planner.candidates import candidates, is_pure
+from trine.planner.candidates import candidates, is_pure, with_room
 from trine.planner.predict import Prediction, predict
 from trine.program.program import Program
 from trine.report.rows import Figures, Row
 from trine.run.job import Job
-from trine.run.judge import SGD
 from trine.run.plain import check_runs
 from trine.scenario.scenario import TITLES, Scenario
 
@@ -84,12 +84,17 @@ def forecast(
         return result
     one_plan = Plan(batch=scenario.batch)
     one = job.compiled(one_plan).programs()
-    plans, result.died = candidates(job.graph_for, scenario, setting.engines) if not fixed else (list(fixed), {})
-    known = {plan.describe(): job.compiled(plan).programs() for plan in plans}
-    optimizer = SGD if scenario.training else None
+    found = {plan.describe(): plan for plan in fixed}
+    if not fixed:
+        found, result.died = candidates(job.graph_for, scenario, setting.engines)
+    known = {plan.describe(): job.compiled(plan).programs() for plan in found.values()}
+    optimizer = job.optimizer
 
     def cost(programs: Sequence[Program]) -> MeasuredCosts:
-        return MeasuredCosts(profiles.one, len(programs), setting.link, optimizer_name(SGD))
+        return MeasuredCosts(profiles.one, len(programs), setting.link, optimizer_name(model.optimizer))
+
+    def told(plan: Plan, programs: tuple[Program, ...], than_s: float | None = None) -> Prediction:
+        return predict(plan, programs, cost(programs), than_s, job.optimizer_states)[0]
 
     def time(programs: Sequence[Program], share: float) -> None:
         profiles.one = measure_operators(
@@ -98,7 +103,9 @@ def forecast(
         )  # fmt: skip
 
     time(one, 0.25)
-    rough = {plan.describe(): predict(plan, known[plan.describe()], cost(known[plan.describe()]))[0] for plan in plans}
+    rough = {p.describe(): told(p, known[p.describe()]) for p in found.values()}
+    here = machine_cluster(read_machine(), num_engines=setting.engines)
+    plans = with_room(found, rough, here, result.died) if not fixed else list(fixed)
     chosen = choose(plans, {name: p.time_s for name, p in rough.items()})
     finalists = {plan.describe(): plan for plan in chosen.values()}
     for name in finalists:
@@ -107,15 +114,15 @@ def forecast(
         one, profiles.all_cores, budget_s=setting.budget_s * 0.25, operator_s=setting.operator_s, optimizer=optimizer,
         intra_op_threads=setting.engines, progress=lambda what, part: say(f"timing operators on all cores {part:.0%}"),
     )  # fmt: skip
-    single = predict(one_plan, one, cost(one))[0]
-    whole = MeasuredCosts(profiles.all_cores, 1, "threads", optimizer_name(SGD))
-    cores = predict(one_plan, one, whole)[0]
+    single = told(one_plan, one)
+    whole = MeasuredCosts(profiles.all_cores, 1, "threads", optimizer_name(model.optimizer))
+    cores = predict(one_plan, one, whole, None, job.optimizer_states)[0]
     cores = msgspec.structs.replace(cores, reason="Each operator is cut inside the library, which waits at its end.")
     result.entries.append(entry(scenario, "one engine", None, one, single, 1, cost(one).timed_share(one)))
     result.entries.append(
         entry(scenario, "PyTorch, all cores", None, one, cores, setting.engines, whole.timed_share(one))
     )
-    final = {name: predict(plan, known[name], cost(known[name]), single.time_s)[0] for name, plan in finalists.items()}
+    final = {name: told(plan, known[name], single.time_s) for name, plan in finalists.items()}
     timed = {name: cost(known[name]).timed_share(known[name]) for name in finalists}
     for kind in ("data", "model", "tensor"):
         if kind in chosen:

@@ -12,10 +12,11 @@ from torch import nn
 from trine.capture.export import capture
 from trine.capture.model import Loss, Model, make_model
 from trine.capture.specification import load_model
-from trine.errors import BadInput, CaptureFailed
+from trine.errors import CaptureFailed
 from trine.graph.graph import Graph
 from trine.report.anatomy import FOUND, Anatomy, CutShare, How, Layer, Point
 from trine.report.wish import header
+from trine.report.write import write_file
 from trine.units import BYTES, COUNT, FLOPS
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def run(options: "Options") -> int:
     """The verb."""
     assert options.model.spec is not None
     scenarios = options.scenario.scenario or ("training",)
-    model = load_model(options.model.spec, options.model, options.scenario.batch or 2, meta=options.model.load is None)
+    model = load_model(options.model.spec, options.model, options.scenario.batch, meta=options.model.load is None)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, PLAIN_WIDTH)
@@ -94,13 +95,8 @@ def run(options: "Options") -> int:
 
 
 def write_json(found: Sequence[Inspection], path: Path) -> None:
-    """All of it as JSON, one value for each mode.  Raises BadInput if the file cannot be written."""
-    try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    except OSError as error:
-        raise BadInput(
-            f"--json {path} cannot be written: {error.strerror}.", "", "Give a file in a folder of yours."
-        ) from error
+    """All of it as JSON, one value for each mode."""
+    write_file(path, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
 
 
 def show(found: Inspection, console: Console, *, verbose: bool = False, quiet: bool = False) -> None:

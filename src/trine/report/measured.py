@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
-import torch
-from torch import Tensor
 
 from trine.errors import BadInput
 from trine.measure.probe import Probe, probe
@@ -17,63 +15,32 @@ from trine.report.fits import explained
 from trine.report.forecast import Entry, Forecast
 from trine.report.rows import Figures, Row
 from trine.run.collect import Whole
-from trine.run.job import Job, Reference, reference_steps
-from trine.run.judge import SGD, relative
+from trine.run.job import Job, reference_steps
 from trine.run.judge_replicas import DROPOUT_OFF, judge_replicas
+from trine.run.near import OneEngine, one_engine
 from trine.run.plain import Plain
 from trine.run.replicas import Replicas
 from trine.run.runner import runner
 
-FARTHER, FLOOR = 4.0, 1e-6  # float32 may be that much farther from float64 than one engine's float32 is
 PROBE_S = 0.5
 MOST_CHANGE = 0.10  # of a probe during a row, above which the row is measured again
 
 
 @dataclass
 class Truth:
-    """References of a job by number of micro-batches: one engine in float64, and how far its float32 is from that."""
+    """One engine by number of micro-batches: in float64, and how far its float32 is from that."""
 
     job: Job
-    known: dict[int, tuple[Reference, float]] = field(default_factory=dict)
-
-    def of(self, plan: Plan) -> tuple[Reference, float]:
-        """(float64 reference, distance of one engine's float32 run) for the way a plan streams the batch."""
-        if plan.micro_batches not in self.known:
-            rows = batches(self.job.batch, plan.micro_batches)
-            wide = Job(self.job.model, self.job.training, float64=True, captures=self.job.captures)
-            weights = wide.step(plan).weights
-            want = next(reference_steps(wide, rows, weights, 1, SGD))
-            own = next(reference_steps(self.job, rows, weights, 1, SGD))
-            self.known[plan.micro_batches] = (want, distance(want, own.outputs, own.gradients))
-        return self.known[plan.micro_batches]
+    known: dict[int, OneEngine] = field(default_factory=dict)
 
     def equal(self, plan: Plan, whole: Whole) -> bool:
         """Whether a plan's first step is as near to the float64 reference as one engine's float32 step."""
-        want, own = self.of(plan)
-        names = self.job.captured(next(iter(self.job.captures))).parameters
-        gradients = {name: whole.gradients[t] for t, mine in names.items() if t in whole.gradients for name in mine}
-        outputs: list[list[Tensor]] = [list(values) for values in want.outputs]
-        for (target, m), value in whole.results.items():
-            if int(target) < len(outputs[m]):
-                outputs[m][int(target)] = value
-        return distance(want, outputs, gradients) <= FARTHER * own + FLOOR
-
-
-def distance(want: Reference, outputs: list[list[Tensor]], gradients: dict[str, Tensor]) -> float:
-    """The largest relative distance of outputs, and that of all gradients together."""
-    found = [
-        relative(a.double() if a.is_floating_point() else a, b)
-        for mine, theirs in zip(outputs, want.outputs, strict=True)
-        for a, b in zip(mine, theirs, strict=True)
-    ]
-    if want.gradients:
-        total = torch.stack([g.norm() for g in want.gradients.values()]).norm()
-        apart = [
-            (gradients[name].double() - g).norm() if name in gradients else g.norm()
-            for name, g in want.gradients.items()
-        ]
-        found.append(float(torch.stack(apart).norm() / total.clamp(min=1e-30)))
-    return max(found, default=0.0)
+        if plan.micro_batches not in self.known:
+            wide = Job(self.job.model, self.job.training, float64=True, captures=self.job.captures)
+            rows = batches(self.job.batch, plan.micro_batches)
+            want = next(reference_steps(wide, rows, wide.step(plan).weights, 1))
+            self.known[plan.micro_batches] = one_engine(self.job, plan, want)
+        return self.known[plan.micro_batches].near(whole).enough
 
 
 def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe, seconds: float) -> None:
@@ -135,7 +102,7 @@ def slowdown(base: Probe, before: Probe, after: Probe) -> float:
 
 
 def _run(entry: Entry, job: Job, on: str, seconds: float) -> tuple[list[float], Whole | None]:
-    optimizer = SGD if job.training else None
+    optimizer = job.optimizer
     if entry.replicas:
         with Replicas(job, optimizer, entry.replicas) as replicas:
             whole = replicas.step()

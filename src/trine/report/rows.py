@@ -17,6 +17,31 @@ class Figures(msgspec.Struct, frozen=True):
     bytes_sent: int | None
 
 
+class Memory(msgspec.Struct, frozen=True):
+    """Of one step, bytes of all engines that share memory, as threads do: tensors alive at once (without the inputs),
+    and the resident size of a process that runs nothing else, its libraries included.  None: not known; errors:
+    predicted over measured − 1.
+    """
+
+    tensors_predicted: int | None
+    resident_predicted: int | None
+    tensors_measured: int | None = None
+    resident_measured: int | None = None
+    tensors_error: float | None = None
+    resident_error: float | None = None
+
+    def measured(self, tensors: int, resident: int | None) -> "Memory":
+        """With what was measured."""
+        return Memory(
+            self.tensors_predicted, self.resident_predicted, tensors, resident,
+            _error(self.tensors_predicted, tensors), _error(self.resident_predicted, resident),
+        )  # fmt: skip
+
+
+def _error(predicted: int | None, measured: int | None) -> float | None:
+    return predicted / measured - 1 if predicted is not None and measured else None
+
+
 class Row(msgspec.Struct, frozen=True):
     """One way to use the engines in one scenario.
 
@@ -38,6 +63,7 @@ class Row(msgspec.Struct, frozen=True):
     error: float | None = None
     corrected_error: float | None = None
     note: str = ""
+    memory: Memory | None = None
 
     @property
     def time_s(self) -> float:

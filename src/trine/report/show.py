@@ -2,6 +2,7 @@
 
 import sys
 import time
+from math import inf
 
 from rich.console import Console
 from rich.table import Table
@@ -69,8 +70,9 @@ class Screen:
         rate = result.second_replica_from_per_s
         if rate is not None:
             self.console.print(
-                f"One engine is measured, replicas are predicted. A second replica shortens the mean wait from about "
-                f"{rate:.3g} requests/s on (Poisson arrivals, answered one by one).",
+                f"One engine is measured, replicas are predicted. A second replica shortens the mean wait "
+                f"{'never' if rate == inf else f'from about {rate:.3g} requests/s on'} "
+                "(Poisson arrivals, answered one by one).",
                 style="dim",
             )
 
@@ -91,6 +93,7 @@ class Screen:
             cells = self.cells(row, one)
             table.add_row(*cells[:shown])
         self.console.print(table)
+        self.memory(rows)
         for row in rows:
             note = f" {row.note}" if row.note and verbose else ""
             twin = next((r for r in rows if r.row != "best mix" and r.plan is not None and r.plan == row.plan), None)
@@ -117,6 +120,21 @@ class Screen:
                         f"  {row.row}: predicted {row.predicted_at}, error {row.error:+.0%}, corrected by the probes "
                         f"{row.corrected_error:+.0%}"
                     )
+
+    def memory(self, rows: list[Row]) -> None:
+        """Predicted beside measured memory of the rows in which it was measured."""
+        known = [(row.row, row.memory) for row in rows if row.memory is not None and row.memory.tensors_measured]
+        if not known:
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for name in ("  memory of all", "tensors", "measured", "resident", "measured"):
+            table.add_column(name, justify="left" if name.startswith(" ") else "right", no_wrap=True)
+        for name, memory in known:
+            numbers = (
+                memory.tensors_predicted, memory.tensors_measured, memory.resident_predicted, memory.resident_measured,
+            )  # fmt: skip
+            table.add_row(f"  {name}", *("–" if n is None else BYTES.format(n) for n in numbers))
+        self.console.print(table)
 
     def cells(self, row: Row, one: Row | None) -> list[str]:
         """A line of the table."""

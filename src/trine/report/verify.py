@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +14,21 @@ from trine.errors import BadInput, CaptureFailed
 from trine.plan.plan import Plan
 from trine.report.fits import explained
 from trine.report.wish import (
+    enough,
     header,
     is_by_hand,
     plan_by_hand,
     plan_from_file,
-    refuse_later,
-    refuse_output,
+    refuse_alone,
     usual_plans,
     wish,
 )
 from trine.report.write import write_file
+from trine.run.distance import Near
 from trine.run.job import Job
 from trine.run.judge import Expected, Verdict, expected, judge
 from trine.run.judge_replicas import judge_replicas
+from trine.run.near import OneEngine, is_float32, judge_float32, one_engine
 from trine.run.plain import check_runs
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ def verify(
     optimizer: OptimizerFactory | None = None, batch_dims: dict[str, int | None] | None = None,
     training: bool = True, on: Sequence[str] = ("lockstep",), listener: Listener | None = None,
 ) -> list[Verdict]:  # fmt: skip
-    """Hold plans against one engine, in float64.
+    """Hold plans against one engine, in float64; a model in float32 also in that, by its first step.
 
     ``module`` is an ``nn.Module`` with example ``inputs`` (and ``targets``, ``loss`` for training), or a Model.
     Without a plan the usual ones on two engines are tried; for a model without a graph only replicas
@@ -52,13 +55,15 @@ def verify(
     except CaptureFailed:
         if plan is not None:
             raise
-        return [judge_replicas(job, 2)]
+        return [judge_replicas(job, 2, float32=True)]
     return verdicts(job, [plan] if plan is not None else usual_plans(job), on, listener)
 
 
 def verdicts(job: Job, plans: Sequence[Plan], on: Sequence[str], listener: Listener | None = None) -> list[Verdict]:
     """Judge plans on runtimes; plans that stream the batch alike share a reference."""
+    narrow = Job(job.model, job.training, captures=job.captures)
     references: dict[int, Expected] = {}
+    singles: dict[int, OneEngine] = {}
     result = []
     for plan in plans:
         if plan.batch_norm == "local":
@@ -66,11 +71,15 @@ def verdicts(job: Job, plans: Sequence[Plan], on: Sequence[str], listener: Liste
                 "The plan has local batch norm, which is not equal to one engine by its nature.",
                 "verify judges plans that promise equality.", "Leave --batch-norm local out.",
             )  # fmt: skip
-        if plan.micro_batches not in references:
-            references[plan.micro_batches] = expected(job, plan)
+        m = plan.micro_batches
+        if m not in references:
+            references[m] = expected(job, plan)
+            singles[m] = one_engine(narrow, plan, references[m].steps[0])
         for runtime in on:
             with explained(job, plan):
-                verdict = judge(job, plan, runtime, reference=references[plan.micro_batches])
+                verdict = judge(job, plan, runtime, reference=references[m])
+                if is_float32(narrow):
+                    verdict = replace(verdict, float32=judge_float32(narrow, plan, runtime, singles[m]))
             result.append(verdict)
             if listener is not None:
                 listener(verdict)
@@ -79,16 +88,16 @@ def verdicts(job: Job, plans: Sequence[Plan], on: Sequence[str], listener: Liste
 
 def run(options: "Options") -> int:
     """The verb.  0: all equal; 1: something differs."""
-    refuse_later(options.plan)
-    refuse_output("verify", options, "save-plan")
+    refuse_alone(options.plan)
     asked = wish(options, default_batch=4)
-    console = Console(stderr=False, quiet=False, highlight=False)
+    console = Console(quiet=options.output.quiet, highlight=False)
     scenarios = options.scenario.scenario or ("training",)
     start, result = time.monotonic(), list[Verdict]()
     console.print(header(asked.model, options.model))
     for training in sorted({name == "training" for name in scenarios}, reverse=True):
         job = Job(asked.model, training, float64=True)
-        console.print(f"float64, {'three training steps' if training else 'inference'}, batch {job.batch}")
+        steps = "three training steps" if training else "inference"
+        console.print(f"float64, {steps}, batch {job.batch}; step 1 in float32 too")
         each = lambda verdict: show(console, verdict, options.output.verbose)  # noqa: E731
         try:
             job.graph()
@@ -98,14 +107,15 @@ def run(options: "Options") -> int:
             console.print(f"         the rest is not possible: {error}", soft_wrap=True)
             continue
         if asked.plan is not None:
-            plans = [plan_from_file(asked.plan, job, str(options.plan.file))]
+            plans = [enough(plan_from_file(asked.plan, job, str(options.plan.file)), options.engines.engines)]
         elif is_by_hand(options.plan):
-            plans = [plan_by_hand(options.plan, job)]
+            plans = [enough(plan_by_hand(options.plan, job), options.engines.engines)]
         else:
             plans = usual_plans(job, options.engines.engines or 2)
         result += verdicts(job, plans, options.how.on or ("lockstep",), each)
     equal = all(verdict.equal for verdict in result)
     took = time.monotonic() - start
+    console.quiet = False
     console.print(f"{'Equal' if equal else 'NOT equal'}: {len(result)} runs against one engine in {took:.0f} s.")
     if options.output.json is not None:
         write_json(options.output.json, result)
@@ -119,11 +129,11 @@ def only_replicas(job: Job, options: "Options", error: CaptureFailed) -> Verdict
     if other or set(options.how.on or ("processes",)) != {"processes"}:
         raise error
     check_runs(job)
-    return judge_replicas(job, asked.data or options.engines.engines or 2, asked.shares or ())
+    return judge_replicas(job, asked.data or options.engines.engines or 2, asked.shares or (), float32=True)
 
 
 def show(console: Console, verdict: Verdict, verbose: bool) -> None:
-    """A verdict in two lines, all differences if asked for or if it is no."""
+    """A verdict in three lines, all differences if asked for or if it is no."""
     worst = verdict.worst()
     word = "equal" if verdict.equal else "DIFFERS"
     console.print(f"  {word}  {verdict.plan.describe()}  on {verdict.on}", soft_wrap=True)
@@ -132,6 +142,7 @@ def show(console: Console, verdict: Verdict, verbose: bool) -> None:
         f" (limit {worst.limit:.1e})",
         soft_wrap=True,
     )
+    console.print(f"         {float32_line(verdict.float32)}", soft_wrap=True)
     for share in verdict.shares:
         console.print(
             f"         {share.axis}: {share.of_having:.1%} of the FLOPs that have {share.cut} ran tiled", soft_wrap=True
@@ -148,13 +159,28 @@ def show(console: Console, verdict: Verdict, verbose: bool) -> None:
             )
 
 
+def float32_line(near: Near | None) -> str:
+    """How far a plan in float32 is from float64, beside one engine."""
+    if near is None:
+        return "float32: not judged, the model has another type"
+    own, *moved = near.one_engine
+    more = f", {max(moved):.1e} with weights moved by one unit in the last place" if moved else ""
+    mark = "" if near.enough else "  <-- farther"
+    return f"float32: {near.distance:.1e} from float64, one engine {own:.1e}{more} (limit {near.limit:.1e}){mark}"
+
+
+def float32_json(near: Near | None) -> dict[str, Any] | None:
+    """The same as JSON."""
+    return None if near is None else msgspec.to_builtins(near) | {"limit": near.limit, "enough": near.enough}
+
+
 def write_json(path: Path, result: Sequence[Verdict]) -> None:
     """All verdicts as JSON."""
     rows = [
         {
             "plan": msgspec.to_builtins(v.plan), "on": v.on, "equal": v.equal, "drift": v.drift,
             "bytes_sent": v.bytes_sent, "differences": msgspec.to_builtins(v.differences),
-            "shares": msgspec.to_builtins(v.shares),
+            "shares": msgspec.to_builtins(v.shares), "float32": float32_json(v.float32),
         }
         for v in result
     ]  # fmt: skip

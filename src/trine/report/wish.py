@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trine.capture.model import Model, resize
+from trine.capture.model import Model
 from trine.capture.specification import load_model
 from trine.errors import BadInput, PlanMismatch
 from trine.plan.build import build, check, cut_sizes
@@ -15,11 +15,6 @@ from trine.run.job import Job
 
 if TYPE_CHECKING:
     from trine.cli.options import ModelOptions, Options, PlanOptions
-
-LATER = {
-    "zero": "weights are not kept cut over the data axis yet",
-    "recompute": "activations are not recomputed yet",
-}
 
 
 @dataclass(frozen=True)
@@ -33,16 +28,16 @@ class Wish:
 def wish(options: "Options", default_batch: int) -> Wish:
     """The model of the command line, or of the plan file if MODEL is left out."""
     plan = read_plan(options.plan.file) if options.plan.file is not None else None
-    batch = options.scenario.batch or (plan.batch if plan is not None else None) or default_batch
+    batch = options.scenario.batch or (plan.batch if plan is not None and plan.batch > 0 else None)
     if options.model.spec is None and plan is not None:
         if ".py" in plan.model or plan.model.endswith(".pt2"):
             raise BadInput(
                 f"{options.plan.file} is a plan for {plan.model[:80]!r}, which is code.", "A plan file runs no code.",
                 "Name the MODEL too, if you trust it.",
             )  # fmt: skip
-        return Wish(load_model(plan.model, Kept.read(plan.model_options), batch), plan)
+        return Wish(load_model(plan.model, Kept.read(plan.model_options), batch, default_batch=default_batch), plan)
     assert options.model.spec is not None, "the command line asks for a model or a plan"
-    return Wish(load_model(options.model.spec, options.model, batch), plan)
+    return Wish(load_model(options.model.spec, options.model, batch, default_batch=default_batch), plan)
 
 
 @dataclass(frozen=True)
@@ -94,44 +89,34 @@ class Kept:
         return Kept(tuple(sets), **values)
 
 
-def refuse_later(options: "PlanOptions") -> None:
-    """Raise BadInput for a wish that this version cannot honour, or that says nothing without another one."""
-    for name, why in LATER.items():
-        if getattr(options, name):
-            raise BadInput(f"--{name} was given, but {why}.", "", f"Leave --{name} out.")
-    if options.halo == "recompute":
-        raise BadInput("--halo recompute was given.", "Only exchange is possible yet.", "Leave --halo out.")
-    if options.schedule not in (None, "gpipe", "1f1b"):
-        raise BadInput(f"--schedule {options.schedule} was given.", "Possible: gpipe, 1f1b.", "Choose one of these.")
-    cuts = tuple(cut for cut in options.cut or () if cut != "batch")
-    by_degree = {
-        "--cut": (cuts, "--tensor", options.tensor), "--schedule": (options.schedule, "--stages", options.stages),
-        "--shares": (options.shares, "--data or --tensor", options.data or options.tensor),
-        "--batch-norm": (options.batch_norm, "--data, --stages or --tensor", is_by_hand(options)),
-    }  # fmt: skip
-    for flag, (given, degree, value) in by_degree.items():
+def refuse_alone(options: "PlanOptions") -> None:
+    """Raise BadInput for a wish that says nothing without another one."""
+    axes = [degree for degree in options.tensor or () if degree > 1]
+    cuts = [cut for cut in options.cut or () if cut != "batch"]
+    streamed = (options.stages or 1) > 1 and (options.micro_batches or 1) > 1
+    details = (
+        ("--cut", cuts, "--tensor of 2 or more", axes),
+        ("--cut batch", "batch" in (options.cut or ()), "--data", options.data),
+        ("--schedule", options.schedule, "--stages and --micro-batches of 2 or more", streamed),
+        ("--shares", options.shares, "--data or --tensor", options.data or axes),
+        ("--batch-norm", options.batch_norm, "--data, --stages or --tensor", is_by_hand(options)),
+    )  # fmt: skip
+    for flag, given, degree, value in details:
         if given and not value:
             raise BadInput(f"{flag} was given without {degree}.", "It is a detail of that.", f"Give {degree} too.")
+    if len(cuts) > len(axes):
+        raise BadInput(
+            f"--cut {','.join(cuts)} names {len(cuts)} dimensions for the {len(axes)} axes of --tensor.",
+            "Each axis cuts one dimension.", f"Name {len(axes)}, or give --tensor {'x'.join('2' for _ in cuts)}.",
+        )  # fmt: skip
 
 
-def refuse_output(verb: str, options: "Options", *names: str) -> None:
-    """Raise BadInput for a file that was asked for and that this verb does not write."""
-    flags = {"html": options.output.html, "trace": options.output.trace, "save-plan": options.plan.save}
-    instead = {
-        "html": "--json FILE writes everything.", "trace": "`trine simulate MODEL --trace FILE` writes one.",
-        "save-plan": "`trine plan MODEL --save-plan FILE` writes one.",
-    }  # fmt: skip
-    for name in names:
-        if flags[name] is not None:
-            raise BadInput(f"--{name} was given, but {verb} does not write that yet.", instead[name], "Leave it out.")
-
-
-def enough(plan: Plan, engines: int, flag: str = "--engines") -> Plan:
-    """The plan, if there are engines for it; else BadInput."""
-    if plan.num_engines > engines:
+def enough(plan: Plan, engines: int | None) -> Plan:
+    """The plan, if there are engines for it (None: as many as it has parts); else BadInput."""
+    if engines is not None and plan.num_engines > engines:
         raise BadInput(
             f"The plan {plan.describe()} needs {plan.num_engines} engines, and there are {engines}.",
-            "A plan needs an engine for each of its parts.", f"Choose smaller degrees, or {flag} {plan.num_engines}.",
+            "A plan needs an engine for each of its parts.", "Choose smaller degrees, or more engines.",
         )  # fmt: skip
     return plan
 
@@ -143,7 +128,7 @@ def is_by_hand(options: "PlanOptions") -> bool:
 
 def plan_by_hand(options: "PlanOptions", job: Job) -> Plan:
     """The plan that the degrees on the command line describe."""
-    refuse_later(options)
+    refuse_alone(options)
     micro_batches = options.micro_batches or 1
     return build(
         job.narrow_graph(micro_batches), data=options.data or 1, stages=options.stages or 1,
@@ -172,22 +157,16 @@ def usual_plans(job: Job, engines: int = 2) -> list[Plan]:
         if sizes.get(cut, 0) >= engines and not (cut == "channel" and "heads" in sizes):
             plans.append(build(job.graph(), tensor=(engines,), cuts=(cut,), batch=job.batch))
     if job.training:
-        m = min(4, batch)
+        m = 1 if job.model.fixed else min(4, batch)
         plans.append(build(job.graph_for(m), stages=engines, micro_batches=m, batch=job.batch))
     else:
         plans.append(build(job.graph(), stages=engines, batch=job.batch))
     return plans
 
 
-def resized(model: Model, batch: int) -> Model:
-    """The model with example inputs of another batch size."""
-    if model.inputs.batch == batch:
-        return model
-    return Model(model.name, model.module, resize(model, batch), model.loss, model.optimizer, model.seed, model.weights)
-
-
 def header(model: Model, options: "ModelOptions") -> str:
     """One line on what is run: the model, its shapes, its weights."""
     shapes = [f"{name} {'×'.join(map(str, t.shape))}" for name, t in model.inputs.groups(False) if hasattr(t, "shape")]
     sets = " ".join(f"--set {s.key}={shlex.quote(s.value)}" for s in options.set)
-    return f"{model.name} {sets}".strip() + f" · {', '.join(shapes)} · weights {model.weights}"
+    weights = f"made by {model.name}" if ".py:" in model.name and options.load is None else model.weights
+    return f"{model.name} {sets}".strip() + f" · {', '.join(shapes)} · weights {weights}"

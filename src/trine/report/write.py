@@ -1,4 +1,4 @@
-"""Files that a verb writes: one function, so that a full disk or a forbidden place is one clear message."""
+"""Files that a verb writes, other than plans (``plan/file.py``): a full disk or a forbidden place is one message."""
 
 from pathlib import Path
 

@@ -95,7 +95,7 @@ class Engine:
         self.program, self.code, self.combining = self.programs[step.variant]
         self.combining.begin()
         if step.part != "backward":
-            self.values, self.grads, self.tape = {}, {}, {}
+            self.values, self.grads, self.tape, self.gradients = {}, {}, {}, {}
             for tile, name in self.program.parameters.items():
                 self.values[tile, None] = self.state[name]
         for instruction in part_of(self.program, step.part):

@@ -12,11 +12,12 @@ from torch.utils import _pytree as pytree
 from trine.capture.export import Captured, capture
 from trine.capture.inputs import Inputs
 from trine.capture.mode import in_mode
-from trine.capture.model import Model
+from trine.capture.model import Model, OptimizerFactory
 from trine.capture.precision import to_float64
 from trine.capture.reference import counted_random, in_float64
 from trine.errors import BadInput
 from trine.graph.graph import Graph
+from trine.measure.operators import optimizer_states
 from trine.plan.plan import Plan
 from trine.program.compile import Compiled, batches
 from trine.run.engine import Step
@@ -40,6 +41,16 @@ class Job:
     @property
     def batch(self) -> int:
         return self.model.inputs.batch
+
+    @property
+    def optimizer(self) -> OptimizerFactory | None:
+        """What steps the weights; None: nothing does."""
+        return self.model.optimizer if self.training else None
+
+    @property
+    def optimizer_states(self) -> float:
+        """Numbers that it keeps for each number of a parameter."""
+        return optimizer_states(self.model.optimizer) if self.training else 0.0
 
     @property
     def module(self) -> nn.Module:
@@ -101,13 +112,13 @@ class Job:
         """Whole-batch tensors of the graph's inputs."""
         return self.captured(next(iter(self.captures), None)).flatten(self.inputs)
 
-    def step(self, plan: Plan, number: int = 0, seed: int = 0) -> Step:
-        """What a step of a plan is given."""
+    def step(self, plan: Plan, number: int = 0) -> Step:
+        """What a step of a plan is given; dropout is drawn from the model's seed."""
         captured = self.captured(next(iter(self.captures), None))
         rows = batches(self.batch, plan.micro_batches)
         constants = {name: v for name, v in self.state().items() if name in captured.constants}
         weights = micro_batch_weights(self.graph, rows, self.tensors(), constants)
-        return Step(self.tensors(), captured.graph.batch_dims, weights, number, seed)
+        return Step(self.tensors(), captured.graph.batch_dims, weights, number, self.model.seed)
 
 
 @dataclass
@@ -123,7 +134,7 @@ class Reference:
 
 def reference_steps(
     job: Job, rows: tuple[tuple[int, int], ...], shares: tuple[float, ...], num_steps: int,
-    optimizer: Callable[[list[Tensor]], torch.optim.Optimizer], nudge: int = 0, seed: int = 0,
+    nudge: int = 0,
 ) -> Iterator[Reference]:  # fmt: skip
     """Steps of the plain module on one engine, accumulating over the same micro-batches.
 
@@ -134,12 +145,12 @@ def reference_steps(
     if nudge:
         _nudge(module, nudge)
     trained = [p for p in module.parameters() if p.requires_grad]
-    opt = optimizer(trained) if job.training else None
+    opt = job.optimizer(trained) if job.optimizer is not None else None
     for number in range(num_steps):
         module.zero_grad(set_to_none=True)
         loss, outputs = 0.0, []
         for m, (low, high) in enumerate(rows):
-            value, leaves = _one(job, module, job.inputs.map(_cut(low, high)), (seed, number, m))
+            value, leaves = _one(job, module, job.inputs.map(_cut(low, high)), (job.model.seed, number, m))
             outputs.append(leaves)
             if value is not None:
                 (value * shares[m]).backward()  # type: ignore[no-untyped-call]

@@ -9,7 +9,6 @@ differs from itself when its weights start one unit in the last place higher: ro
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import isfinite
 
 import torch
 from torch import Tensor
@@ -18,13 +17,12 @@ from trine.plan.plan import Plan
 from trine.program.compile import batches
 from trine.program.share import Share, shares
 from trine.run.collect import Whole
+from trine.run.distance import Near, by_name, outputs_apart, relative
 from trine.run.job import Job, Reference, reference_steps
-from trine.run.optimizer import OptimizerSpec
 from trine.run.runner import runner
 
 STRICT = 1e-9
 DRIFT_FACTOR = 100.0
-SGD = OptimizerSpec("sgd", lr=0.01, momentum=0.9)
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a plan on a runtime equals one engine."""
+    """Whether a plan on a runtime equals one engine; ``float32`` is its first step in that type, where it was asked."""
 
     plan: Plan
     on: str
@@ -52,10 +50,12 @@ class Verdict:
     drift: tuple[float, ...]
     shares: tuple[Share, ...]
     bytes_sent: tuple[int, ...]
+    float32: Near | None = None
 
     @property
     def equal(self) -> bool:
-        return all(difference.equal for difference in self.differences)
+        near = self.float32 is None or self.float32.enough
+        return near and all(difference.equal for difference in self.differences)
 
     def worst(self) -> Difference:
         """The difference that is largest beside its limit."""
@@ -74,8 +74,8 @@ def expected(job: Job, plan: Plan, num_steps: int = 3) -> Expected:
     """One engine's steps over the micro-batches of a plan, and its drift."""
     rows = batches(job.batch, plan.micro_batches)
     shares = job.step(plan).weights
-    steps = list(reference_steps(job, rows, shares, num_steps, SGD))
-    nudged = reference_steps(job, rows, shares, num_steps if job.training else 0, SGD, nudge=1)
+    steps = list(reference_steps(job, rows, shares, num_steps))
+    nudged = reference_steps(job, rows, shares, num_steps if job.training else 0, nudge=1)
     drift = [drift_between(steps[number], step) for number, step in enumerate(nudged)]
     return Expected(steps, tuple(drift or [0.0] * num_steps))
 
@@ -86,7 +86,7 @@ def judge(job: Job, plan: Plan, on: str = "lockstep", num_steps: int = 3, refere
         num_steps = 1
     compiled = job.compiled(plan)
     known = reference or expected(job, plan, num_steps)
-    engines = runner(on, compiled.programs(), job.state(), SGD if job.training else None)
+    engines = runner(on, compiled.programs(), job.state(), job.optimizer)
     differences: list[Difference] = []
     try:
         sent: list[int] = []
@@ -110,14 +110,14 @@ def compare(
     """Differences of one step, one for each kind of value.  ``names``: tensor → names in the module, by default those
     of the graph."""
     names = names or job.captured(next(iter(job.captures))).parameters
-    result = [_results(whole, want, number, limit)]
+    result = [_worst(number, "outputs", outputs_apart(want, whole.results), limit)]
     if job.training:
         loss = whole.loss(weights)
         value = abs(float(loss) - want.loss) / max(abs(want.loss), 1e-30) if loss is not None else float("nan")
         result.append(Difference(number, "loss", value, "loss", limit))
         result.append(_gradients(whole.gradients, want.gradients, names, number, limit))
     got = dict(chain(job.module.named_parameters(), job.module.named_buffers()))  # what nobody reads stays as it is
-    got |= {name: whole.state[t] for t, own in names.items() if t in whole.state for name in own}
+    got |= by_name(whole.state, names)
     for kind, values in (("buffers", want.buffers), ("weights", want.weights if job.training else {})):
         if kind == "weights" and not values:
             continue
@@ -127,42 +127,13 @@ def compare(
     return result
 
 
-def relative(got: Tensor, want: Tensor, norm: float | None = None) -> float:
-    """Norm of the difference over a norm, by default that of what is wanted; integers must be equal, and shapes that
-    differ are infinitely far apart."""
-    if got.shape != want.shape:
-        return float("inf")
-    if not want.is_floating_point():
-        return 0.0 if torch.equal(got.to(want.dtype), want) else float("inf")
-    scale = max(float(want.norm()) if norm is None else norm, 1e-30)
-    apart = float((got.double() - want.double()).norm())
-    if isfinite(apart) and isfinite(scale):
-        return apart / scale
-    finite = torch.isfinite(want)
-    if not torch.equal(torch.where(finite, 0.0, want).nan_to_num(1.0), torch.where(finite, 0.0, got).nan_to_num(1.0)):
-        return float("inf")
-    got, want = torch.where(finite, got, 0.0).double(), torch.where(finite, want, 0.0).double()
-    return float((got - want).norm()) / max(float(want.norm()) if norm is None else norm, 1e-30)
-
-
-def _results(whole: Whole, want: Reference, number: int, limit: float) -> Difference:
-    found: list[tuple[str, float]] = []
-    for (target, m), value in whole.results.items():
-        position = int(target)
-        if position < len(want.outputs[m]):
-            found.append((f"output {target}, micro-batch {m}", relative(value, want.outputs[m][position])))
-    missing = [m for m, leaves in enumerate(want.outputs) if leaves and all(key[1] != m for key in whole.results)]
-    found += [(f"micro-batch {m}, which has none", float("inf")) for m in missing]
-    return _worst(number, "outputs", found, limit)
-
-
 def _gradients(
     got: Mapping[str, Tensor], want: Mapping[str, Tensor], names: Mapping[str, tuple[str, ...]], number: int,
     limit: float,
 ) -> Difference:  # fmt: skip
     """Each gradient by name, relative to the norm of all; one that is missing on either side counts as zero."""
     total = float(torch.stack([g.double().norm() for g in want.values()]).norm()) if want else 1.0
-    mine = {name: got[tensor] for tensor, own in names.items() if tensor in got for name in own}
+    mine = by_name(got, names)
     found = []
     for name in sorted(set(want) | set(mine)):
         a, b = mine.get(name), want.get(name)

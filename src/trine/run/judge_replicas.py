@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from trine.plan.plan import Axis, Plan
 from trine.run.job import Job, reference_steps
-from trine.run.judge import DRIFT_FACTOR, SGD, STRICT, Difference, Verdict, compare, drift_between
+from trine.run.judge import DRIFT_FACTOR, STRICT, Difference, Verdict, compare, drift_between
+from trine.run.near import OneEngine, is_float32
 from trine.run.replicas import Replicas
 from trine.run.undropped import without_dropout
 
@@ -17,8 +18,11 @@ def replicas_plan(num_engines: int, batch: int, shares: Sequence[float] = ()) ->
     return Plan(batch=batch, axes=(Axis("data", num_engines, "batch", tuple(shares)),))
 
 
-def judge_replicas(job: Job, num_engines: int, shares: Sequence[float] = (), num_steps: int = 3) -> Verdict:
-    """Run the replicas of a job, in float64, and hold every step against one engine."""
+def judge_replicas(
+    job: Job, num_engines: int, shares: Sequence[float] = (), num_steps: int = 3, *, float32: bool = False
+) -> Verdict:
+    """Run the replicas of a job, in float64, and hold every step against one engine; with ``float32`` also the first
+    step in that type, if it is the model's own."""
     num_steps = num_steps if job.training else 1
     rows = ((0, job.batch),)
     names = {name: (name,) for name, _ in job.module.named_parameters()}
@@ -27,10 +31,10 @@ def judge_replicas(job: Job, num_engines: int, shares: Sequence[float] = (), num
     drifts: list[float] = []
     sent: list[int] = []
     with without_dropout():
-        steps = list(reference_steps(job, rows, (1.0,), num_steps, SGD))
-        moved = reference_steps(job, rows, (1.0,), num_steps, SGD, nudge=1)
+        steps = list(reference_steps(job, rows, (1.0,), num_steps))
+        moved = reference_steps(job, rows, (1.0,), num_steps, nudge=1)
         drifts += [drift_between(a, b) if job.training else 0.0 for a, b in zip(steps, moved, strict=True)]
-    with Replicas(job, SGD if job.training else None, num_engines, shares, dropout=False) as replicas:
+    with Replicas(job, job.optimizer, num_engines, shares, dropout=False) as replicas:
         for number, want in enumerate(steps):
             whole = replicas.step()
             sent = sent or whole.bytes_sent
@@ -38,4 +42,11 @@ def judge_replicas(job: Job, num_engines: int, shares: Sequence[float] = (), num
             differences += compare(job, whole, want, (1.0,), number, limit, names)
     named = [replace(d, where=f"{d.where}, {DROPOUT_OFF}") for d in differences]
     plan = replicas_plan(num_engines, job.batch, shares)
-    return Verdict(plan, "processes", tuple(named), tuple(drifts), (), tuple(sent))
+    narrow = Job(job.model, job.training)
+    near = None
+    if float32 and is_float32(narrow):
+        with Replicas(narrow, narrow.optimizer, num_engines, shares, dropout=False) as replicas:
+            whole = replicas.step()
+        with without_dropout():
+            near = OneEngine(narrow, rows, (1.0,), steps[0]).near(whole, names)
+    return Verdict(plan, "processes", tuple(named), tuple(drifts), (), tuple(sent), near)

@@ -10,7 +10,9 @@ from trine.lower.segment import Library
 from trine.program.program import Program
 from trine.run.collect import Whole, report, together
 from trine.run.engine import Engine, Step
+from trine.run.record import traced
 from trine.run.transport import Mail
+from trine.trace.trace import Trace
 
 
 class Lockstep:
@@ -42,6 +44,10 @@ class Lockstep:
         if self.boxes:
             raise RuntimeError(f"messages that nobody received: {list(self.boxes)[:3]}")
         return together([report(e, s, tensors=tensors) for e, s in zip(self.engines, steps, strict=True)])
+
+    def trace(self, step: Step, label: str = "") -> Trace:
+        """Run one step; when each engine did what."""
+        return traced(self, step, label)
 
     def close(self) -> None:
         """Nothing was started."""

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -10,10 +10,32 @@ import torch
 from torch import Tensor
 
 from trine.errors import BadInput, UnknownName
+from trine.program.program import Program
 
 KINDS: dict[str, type[torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW,
 }  # fmt: skip
+
+ELEMENTWISE = (
+    torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam,
+    torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.RMSprop, torch.optim.Rprop, torch.optim.ASGD,
+)  # fmt: skip
+
+
+def refuse_cut_weights(optimizer: Callable[[list[Tensor]], torch.optim.Optimizer], programs: Sequence[Program]) -> None:
+    """Raise BadInput for an optimizer that looks at more than one element at a time where weights are cut: it would
+    take a tile for the whole."""
+    kind = type(optimizer([torch.zeros(1, requires_grad=True)]))
+    if kind in ELEMENTWISE:
+        return
+    for program in programs:
+        for tile, name in program.parameters.items():
+            if program.tiles[tile].local_shape != program.tiles[tile].shape:
+                raise BadInput(
+                    f"The optimizer {kind.__name__} was given, and the plan keeps {name} cut.",
+                    f"For cut weights: {', '.join(each.__name__ for each in ELEMENTWISE)}.",
+                    "Choose one of these, or a plan that cuts the batch only.",
+                )  # fmt: skip
 
 
 class OptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -3,6 +3,7 @@
 import copy
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any
 
@@ -22,10 +23,13 @@ class Plain:
     """
 
     def __init__(
-        self, job: Job, optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None, num_threads: int
-    ) -> None:
+        self, job: Job, optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None, num_threads: int, *,
+        copied: bool = True,
+    ) -> None:  # fmt: skip
+        """``copied``: train a copy; else the job's own module."""
         self.job, self.num_threads = job, num_threads
-        self.module = copy.deepcopy(job.module)
+        self.watched: Callable[[], AbstractContextManager[None]] = nullcontext  # around each step
+        self.module = copy.deepcopy(job.module) if copied else job.module
         trained = [p for p in self.module.parameters() if p.requires_grad]
         self.optimizer = optimizer(trained) if optimizer is not None and job.training else None
         self.jobs: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
@@ -37,7 +41,9 @@ class Plain:
         torch.set_num_threads(self.num_threads)
         while (call := self.jobs.get()) is not None:
             try:
-                self.done.put(call())
+                with self.watched():
+                    result = call()
+                self.done.put(result)
             except Exception as error:  # noqa: BLE001  raised again in the caller's thread
                 self.done.put(error)
 

@@ -15,9 +15,11 @@ from trine.errors import BadInput
 from trine.program.program import Program
 from trine.run.collect import Whole, together
 from trine.run.engine import Step
+from trine.run.record import measured_trace
 from trine.run.routes import exchanges, groups, routes
 from trine.run.supervisor import Supervisor
 from trine.run.wire import Answer, Board, Job, Setup, pack
+from trine.trace.trace import Trace
 
 OPTIMIZER_IMPORTS = ("torch._dynamo",)  # what the first torch.optim.Optimizer of a process imports, in seconds
 
@@ -76,12 +78,20 @@ class Processes:
 
     def step(self, step: Step, *, tensors: bool = True) -> Whole:
         """Run one step; EngineFailed names the engine that failed first, and all are ended then."""
+        return together([answer.report for answer in self._step(step, tensors=tensors)])
+
+    def trace(self, step: Step, label: str = "") -> Trace:
+        """Run one step; when each engine did what."""
+        answers = self._step(step, tensors=False, recorded=True)
+        return measured_trace([answer.spans for answer in answers], [p.stage for p in self.programs], label)
+
+    def _step(self, step: Step, *, tensors: bool, recorded: bool = False) -> list[Answer]:
         supervisor = self.supervisor
         if supervisor is None:
             raise BadInput("These engines were ended.", "Only running ones make a step.", "Start new ones.")
         try:
             mapped = self.board.write(step.inputs)
-            job = pack(Job(replace(step, inputs={}, losses={}, results={}), tensors, self.board.path, mapped))
+            job = pack(Job(replace(step, inputs={}, losses={}, results={}), tensors, self.board.path, mapped, recorded))
             for program in self.programs:
                 supervisor.send(program.rank, job)
             answers: dict[int, Answer] = supervisor.gather()
@@ -89,7 +99,7 @@ class Processes:
             self._end()
             raise
         self.bytes_received = [answers[rank].bytes_received for rank in sorted(answers)]
-        return together([answers[rank].report for rank in sorted(answers)])
+        return [answers[rank] for rank in sorted(answers)]
 
     def close(self) -> None:
         """End the engines."""

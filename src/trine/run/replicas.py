@@ -52,10 +52,9 @@ class Replicas:
         content = picklable(job, optimizer)
         self.folder = tempfile.TemporaryDirectory(prefix="trine-")
         self.supervisor: Supervisor | None = None
-        files = {n: str(m.__file__) for n, m in sys.modules.items() if n.startswith(LOADED_AS)}
         try:
             for rank in range(num_engines):
-                setup = Setup(rank, num_engines, timeout_s, files, content, job.training, job.float64)
+                setup = Setup(rank, num_engines, timeout_s, user_files(), content, job.training, job.float64)
                 (Path(self.folder.name) / f"engine{rank}").write_bytes(pickle.dumps(setup))
             self.supervisor = Supervisor(
                 num_engines, self.folder.name, "spawn", with_main=b"__main__" in content, preload=OPTIMIZER_IMPORTS,
@@ -103,6 +102,11 @@ class Replicas:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def user_files() -> dict[str, str]:
+    """Module names of the user's files that were loaded, and where they are."""
+    return {n: str(m.__file__) for n, m in sys.modules.items() if n.startswith(LOADED_AS)}
 
 
 def cut_rows(batch: int, shares: Sequence[float]) -> list[tuple[int, int]]:

@@ -7,12 +7,15 @@ import torch
 from torch import Tensor
 
 from trine.errors import UnknownName
+from trine.program.check import check
 from trine.program.program import Program
 from trine.run.collect import Whole
 from trine.run.engine import Step
 from trine.run.lockstep import Lockstep
+from trine.run.optimizer import refuse_cut_weights
 from trine.run.processes import Processes
 from trine.run.threads import Threads
+from trine.trace.trace import Trace
 
 Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 
@@ -23,6 +26,9 @@ class Runner(Protocol):
     def step(self, step: Step, *, tensors: bool = True) -> Whole:
         """One step on all engines; with ``tensors`` everything they hold comes back whole."""
 
+    def trace(self, step: Step, label: str = "") -> Trace:
+        """One step, recorded: when each engine did what."""
+
     def close(self) -> None:
         """End what was started."""
 
@@ -31,8 +37,11 @@ RUNNERS: dict[str, Callable[..., Any]] = {"lockstep": Lockstep, "threads": Threa
 
 
 def runner(on: str, programs: Sequence[Program], state: Mapping[str, Tensor], optimizer: Optimizer | None) -> Runner:
-    """Engines for these Programs; the caller closes them."""
+    """Engines for these Programs, which are checked first; the caller closes them."""
     if on not in RUNNERS:
         raise UnknownName("runtime", on, RUNNERS)
+    check(programs)
+    if optimizer is not None:
+        refuse_cut_weights(optimizer, programs)
     result: Runner = RUNNERS[on](programs, state, optimizer)
     return result

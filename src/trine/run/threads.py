@@ -3,6 +3,7 @@
 import threading
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from queue import SimpleQueue
 from types import TracebackType
@@ -11,13 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trine.errors import EngineFailed
+from trine.errors import BadInput, EngineFailed
 from trine.lower.segment import Library
 from trine.measure.allocator import keep_memory
 from trine.program.program import Program
 from trine.run.collect import Report, Whole, report, together
 from trine.run.engine import Engine, Step
+from trine.run.record import traced
 from trine.run.transport import Sums, Tag, Transport, Waiting, split
+from trine.trace.trace import Trace
 
 Queues = dict[tuple[int, int], "SimpleQueue[tuple[Tag, Any] | None]"]
 
@@ -86,6 +89,13 @@ def add_up(given: Sequence[Sequence[Tensor]], total: Tensor, low: int, high: int
         start += tensors[0].numel()
 
 
+def run(engine: Engine, step: Step, tensors: bool) -> Report:
+    """One engine's step and its report."""
+    for _ in engine.run(step):
+        pass
+    return report(engine, step, tensors=tensors)
+
+
 class Threads:
     """One worker thread for each engine, alive between steps; use as a context manager or call ``close``."""
 
@@ -94,7 +104,9 @@ class Threads:
         optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None, *, intra_op_threads: int = 1,
     ) -> None:  # fmt: skip
         keep_memory()
+        self.closed = False
         ranks = [program.rank for program in programs]
+        self.watched: Callable[[], AbstractContextManager[None]] = nullcontext  # around each engine's step
         self.queues: Queues = {(a, b): SimpleQueue() for a in ranks for b in ranks if a != b}
         library = Library()
         self.engines = [Engine(p, state, Reference(p.rank, self.queues), library, optimizer) for p in programs]
@@ -111,19 +123,28 @@ class Threads:
         torch.set_num_threads(intra_op_threads)
         engine = self.engines[index]
         while (job := self.jobs[index].get()) is not None:
-            step, tensors = job
             try:
-                for _ in engine.run(step):
-                    pass
-                self.done.put((index, report(engine, step, tensors=tensors), ""))
+                with self.watched():
+                    result = run(engine, *job)
+                self.done.put((index, result, ""))
             except BaseException as error:  # noqa: BLE001  every failure must reach the caller, who raises it
                 self.done.put((index, error, traceback.format_exc()))
                 for (source, _), queue in self.queues.items():
                     if source == engine.program.rank:
                         queue.put(None)
+            job = result = None  # what a step left is the caller's: it does not live here until the next one
 
     def step(self, step: Step, *, tensors: bool = True) -> Whole:
-        """Run one step; EngineFailed names the engine that failed first."""
+        """Run one step; EngineFailed names the engine that failed first, and all are ended then."""
+        if self.closed:
+            raise BadInput("These engines were ended.", "Only running ones make a step.", "Start new ones.")
+        try:
+            return together(self._step(step, tensors=tensors))
+        except BaseException:
+            self.close()
+            raise
+
+    def _step(self, step: Step, *, tensors: bool) -> list[Report]:
         for job in self.jobs:
             job.put((replace(step, losses={}, results={}), tensors))
         reports: dict[int, Report] = {}
@@ -135,14 +156,22 @@ class Threads:
             elif failure is None and not isinstance(result, _Stopped):
                 failure = (index, trace)
         if failure is not None:
-            self.close()
             raise EngineFailed(rank=self.engines[failure[0]].program.rank, trace=failure[1])
-        return together([reports[i] for i in range(len(self.jobs))])
+        return [reports[i] for i in range(len(self.jobs))]
+
+    def trace(self, step: Step, label: str = "") -> Trace:
+        """Run one step; when each engine did what."""
+        return traced(self, step, label)
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers, at once even if they wait for each other."""
+        if self.closed:
+            return
+        self.closed = True
         for job in self.jobs:
             job.put(None)
+        for queue in self.queues.values():
+            queue.put(None)
         for worker in self.workers:
             worker.join()
 

@@ -24,11 +24,6 @@ from trine.run.job import Job
 from trine.run.runner import Optimizer, runner
 from trine.run.weights import micro_batch_weights
 
-ELEMENTWISE = (
-    torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam,
-    torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.RMSprop, torch.optim.Rprop, torch.optim.ASGD,
-)  # fmt: skip
-
 
 def train_step(
     module: nn.Module, plan: Plan | Path | str, *, loss: Loss | None = None, optimizer: Optimizer, inputs: Any,
@@ -69,11 +64,6 @@ class TrainStep:
         self.variants = {job.batch: 0}
         self.state: dict[str, Tensor] | None = None
         self.runner = runner(on, programs, job.state(), optimizer)
-        try:
-            self._refuse_norms()
-        except BadInput:
-            self.close()
-            raise
 
     @property
     def engines(self) -> list[Engine]:
@@ -168,19 +158,6 @@ class TrainStep:
         added = [engine.add(program) for engine, program in zip(self.engines, programs, strict=True)]
         self.variants[rows] = added[0]
         return added[0]
-
-    def _refuse_norms(self) -> None:
-        """An optimizer that looks at more than one element at a time would see a tile for the whole."""
-        for engine in self.engines:
-            if engine.optimizer is None or type(engine.optimizer) in ELEMENTWISE:
-                continue
-            for tile, name in engine.program.parameters.items():
-                if engine.program.tiles[tile].local_shape != engine.program.tiles[tile].shape:
-                    raise BadInput(
-                        f"The optimizer {type(engine.optimizer).__name__} was given, and the plan keeps {name} cut.",
-                        f"For cut weights: {', '.join(kind.__name__ for kind in ELEMENTWISE)}.",
-                        "Choose one of these, or a plan that cuts the batch only.",
-                    )  # fmt: skip
 
 
 def _rests(program: Program) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from trine.program.program import Program
 from trine.run.collect import Report
 from trine.run.engine import Step
 from trine.run.routes import Route
+from trine.trace.trace import Span
 
 Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 Mapped = dict[str, tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]]  # first byte, shape, strides, type
@@ -51,6 +52,7 @@ class Job:
     tensors: bool
     board: str
     mapped: Mapped
+    recorded: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Answer:
 
     report: Report
     bytes_received: int
+    spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from trine.run import memory
 from trine.run.collect import report
 from trine.run.engine import Engine
 from trine.run.gloo import Gloo, PeerLost, make_groups
+from trine.run.record import recorded
 from trine.run.wire import END, GO, Answer, Failure, Job, Ready, Setup, mapped, pack, read, unpack
 
 Answering = Callable[[Any], object]  # from what a step is given to what it left
@@ -89,8 +90,10 @@ def start(setup: Setup, directory: Path) -> Answering:
         if job.board != path:
             path, board = job.board, mapped(job.board, Path(job.board).stat().st_size)
         job.step.inputs = read(board, job.mapped)
-        run(engine, transport, job)
-        return Answer(report(engine, job.step, tensors=job.tensors), transport.bytes_received)
+        with recorded([engine] if job.recorded else []) as recorders:
+            run(engine, transport, job)
+        spans = tuple(span for recorder in recorders for span in recorder.spans)
+        return Answer(report(engine, job.step, tensors=job.tensors), transport.bytes_received, spans)
 
     return answer
 

@@ -1,21 +1,25 @@
 """Predicted peak of live tensor bytes on one engine, by walking through its Program.
 
 Counted: parameters, gradients, optimizer states; tiles until the instruction that frees them; what autograd keeps of
-each operator (``Family.saved``) from forward to backward, released operator by operator; gradients on their way; what
-lives inside a segment between its operators; the flat copy in which gradients are combined.  Views share the memory of
-what they are views of.  Left out: workspaces inside an operator, fragmentation, the runtime's own objects.
+each operator (``Family.saved``, ``kept_bytes``) from forward to backward, released operator by operator; gradients on
+their way; what lives inside a segment between its operators; the flat copy in which gradients are combined.  Views
+share the memory of what they are views of.  Left out: workspaces inside an operator but for those that families name,
+fragmentation, the runtime's own objects.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import msgspec
 
 from trine.cost.keys import VIEWS
 from trine.cost.segments import trained_bytes
 from trine.graph.graph import Operator
+from trine.graph.part import volume
 from trine.operators.family import family_of
 from trine.program.program import Instruction, Program, Segment
 from trine.simulate.simulate import combined_bytes
+from trine.trace.trace import Trace
 
 Key = tuple[int | str, int | None]  # tile number (or name of a tensor without a tile), micro-batch
 
@@ -30,19 +34,50 @@ class MemoryEstimate(msgspec.Struct, frozen=True):
     total: int
 
 
-def memory(program: Program, optimizer_states_per_parameter: float = 1.0) -> MemoryEstimate:
-    """The estimate for one engine.  States per parameter: 1 for SGD with momentum, 2 for Adam, 0 for plain SGD."""
+def memory(program: Program, optimizer_states_per_parameter: float = 1.0, *, shared: bool = False) -> MemoryEstimate:
+    """The estimate for one engine.  States per parameter: 1 for SGD with momentum, 2 for Adam, 0 for plain SGD.
+
+    ``shared``: engines share memory, in which only the first engine of a group makes the sum of gradients.
+    """
+    return _estimate(program, optimizer_states_per_parameter, shared)[0]
+
+
+def peak_together(programs: Sequence[Program], trace: Trace, optimizer_states_per_parameter: float = 1.0) -> int:
+    """The peak of the bytes of all engines that share memory, while they go through their instructions as in a trace of
+    them.  An engine that waits holds what its instruction will at most hold."""
+    changes: list[tuple[float, int, int]] = []
+    for program in programs:
+        during = _estimate(program, optimizer_states_per_parameter, True)[1]
+        starts = [span.start_s for span in trace.spans if span.engine == program.rank]
+        known = 0
+        for start_s, peak in zip([-1.0, *starts], [during[0], *during], strict=True):
+            changes.append((start_s, peak - known, len(changes)))
+            known = peak
+    now = most = 0
+    for _, group in groupby(sorted(changes), key=lambda change: change[0]):
+        now += sum(change for _, change, _ in group)
+        most = max(most, now)
+    return most
+
+
+def _estimate(program: Program, states: float, shared: bool) -> tuple[MemoryEstimate, list[int]]:
+    """The estimate, and the peak during each instruction."""
     resting = {**program.parameters, **program.stored}
     parameters = sum({name: program.tiles[tile].num_bytes for tile, name in resting.items()}.values())
     trained = sum(trained_bytes(program)) if program.training else 0
-    walk = _Walk(program)
+    walk, during = _Walk(program, shared), []
+    optimizer = round(trained * states)
+    peak = 0
     for instruction in program.instructions:
+        walk.peak = 0
         walk.step(instruction)
-    optimizer = round(trained * optimizer_states_per_parameter)
-    return MemoryEstimate(
+        peak = max(peak, walk.peak)
+        during.append(parameters + optimizer + walk.peak)
+    estimate = MemoryEstimate(
         parameters=parameters, gradients=trained, optimizer=optimizer, activations_peak=walk.peak_activations,
-        total=parameters + optimizer + walk.peak,
+        total=parameters + optimizer + peak,
     )  # fmt: skip
+    return estimate, during
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -51,13 +86,14 @@ class _Record(msgspec.Struct, frozen=True):
     saved: tuple[Key, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    passing_bytes: int
 
 
 class _Walk:
     """What is alive while the instructions go by.  A *root* is a tensor, in a micro-batch, that owns its memory."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, shared: bool) -> None:
+        self.program, self.shared = program, shared
         self.roots: dict[Key, Key] = {}  # value in flight → its root
         self.grads: set[Key] = set()
         self.tape: dict[Key, list[_Record]] = {}  # (segment, micro-batch) → what autograd recorded
@@ -72,6 +108,11 @@ class _Walk:
     def size_of(self, name: str) -> int:
         """Bytes of a tensor by its name in a segment."""
         return self.program.tiles[int(name[1:])].num_bytes if name[1:].isdigit() else self.between.get(name, 0)
+
+    def num_elements(self, name: str) -> int:
+        """Elements of a tensor by its name in a segment; one without a tile is of the type of its operator's input."""
+        tile = self.program.tiles[int(name[1:])] if name[1:].isdigit() else None
+        return self.between.get(name, 0) // 4 if tile is None else volume(tile.box)
 
     def hold(self, root: Key) -> None:
         self.counts[root] = self.counts.get(root, 0) + 1
@@ -142,7 +183,9 @@ class _Walk:
             for tile in self.program.updates:
                 self.drop((tile, m))
         elif instruction.kind == "combine":
-            self.look(2 * combined_bytes(self.program, self.program.combines[instruction.id].parameters))
+            combine = self.program.combines[instruction.id]
+            copies = 2 if not self.shared else int(combine.group[0] == self.program.rank)
+            self.look(copies * combined_bytes(self.program, combine.parameters))
         for tile in instruction.free:
             self.drop((tile, m))
         self.look()
@@ -151,6 +194,10 @@ class _Walk:
         transfer, m = self.program.transfers[instruction.id], instruction.micro_batch
         if instruction.kind == "move":
             if transfer.target is not None:
+                made, receives = self.program.tiles[transfer.target], transfer.receives
+                whole = len(receives) == 1 and volume(receives[0].where) == volume(made.box)
+                if self.shared and made.per_step and whole:  # a weight that rests elsewhere in the same memory
+                    self.resting.add(transfer.target)
                 key = self.key(transfer.target, m)
                 self.value(key, key)
             return
@@ -173,8 +220,11 @@ class _Walk:
             self.release(root)
 
     def backward(self, number: int, m: int | None) -> None:
-        """Operators in reverse: gradients of inputs arise while those of outputs and what was kept still live."""
+        """Operators in reverse: gradients of inputs arise while those of outputs and what was kept still live.  Those
+        that are added to a gradient of an earlier micro-batch all live until the segment's end, when that is done."""
         segment, inner = self.program.segments[number], set[str]()
+        known = {tile for tile in segment.inputs if self.key(tile, m) in self.grads}
+        added: dict[int, int] = {}
         for tile in segment.outputs:
             if self.program.tiles[tile].active and self.drop_grad(tile, m):
                 inner.add(f"t{tile}")
@@ -183,17 +233,23 @@ class _Walk:
         for record in reversed(self.tape.pop((number, m))):
             if not inner.isdisjoint(record.outputs):
                 for name in record.inputs:
-                    if name in leaves:
-                        self.grad(leaves[name], m)
+                    leaf = leaves.get(name)
+                    if leaf in known and leaf not in added:
+                        added[leaf] = self.program.tiles[leaf].num_bytes
+                        self.live += added[leaf]
+                    elif leaf is not None:
+                        self.grad(leaf, m)
                     elif name not in inner:
                         inner.add(name)
                         self.live += self.size_of(name)
-                self.look()
+                self.look(record.passing_bytes)
             for name in inner.intersection(record.outputs):
                 inner.remove(name)
                 self.live -= self.size_of(name)
             for root in record.saved:
                 self.release(root)
+        self.look(max(added.values(), default=0))
+        self.live -= sum(added.values())
 
 
 class _Inside:
@@ -239,9 +295,14 @@ class _Inside:
 
     def record(self, op: Operator, outputs: tuple[str, ...]) -> None:
         saved = tuple(dict.fromkeys(self.root(name) for name in family_of(op).saved(op)))
+        kept, passing = (f(op, self.walk.num_elements) for f in (family_of(op).kept_bytes, family_of(op).passing_bytes))
+        if kept:
+            own: Key = (f"kept by {op.name}", self.m)
+            self.walk.between[f"kept by {op.name}"] = kept
+            saved = (*saved, own)
         for root in saved:
             self.walk.hold(root)
-        self.records.append(_Record(saved, tuple(name for name in op.inputs if self.is_active(name)), outputs))
+        self.records.append(_Record(saved, tuple(name for name in op.inputs if self.is_active(name)), outputs, passing))
 
     def forget(self, names: Iterable[str]) -> None:
         """Drop what is read no more inside the segment and does not leave it."""

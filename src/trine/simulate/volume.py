@@ -1,7 +1,8 @@
 """Bytes that each engine sends in one step, from the boxes of its transfers.
 
 Point-to-point messages count their payload; an all-reduce counts what a ring moves, 2(n - 1)/n of the tensor, rounded
-down, as ``Transport.all_reduce`` does.
+down, as ``Transport.all_reduce`` does.  gloo moves as much: bench/lab/loopback.py holds this against the wire, where
+headers and acknowledgements add less than 1 % to steps over 10 MB.
 """
 
 from collections.abc import Iterable
