@@ -24,7 +24,12 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
-def result() -> Comparison:
+def timeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compare") / "timeline.json"
+
+
+@pytest.fixture(scope="module")
+def result(timeline: Path) -> Comparison:
     torch.manual_seed(0)
     net = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
@@ -33,8 +38,20 @@ def result() -> Comparison:
     inputs, targets = torch.randn(4, 3, 16, 16), torch.randint(0, 5, (4,))
     return trine.compare(
         net, inputs=inputs, targets=targets, loss=nn.functional.cross_entropy, engines=2, budget_s=45.0,
-        scenarios=("training", "device"), batch=None,
+        scenarios=("training", "device"), batch=None, timeline=timeline,
     )  # fmt: skip
+
+
+def test_the_timeline_has_each_plan_as_predicted_and_as_measured(result: Comparison, timeline: Path) -> None:
+    events = json.loads(timeline.read_text())["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    planned = [row for row in result.rows if row.plan is not None]
+    once = [row for row in planned if row.measured is not None and "measured once" not in row.note]
+    assert once
+    for row in planned:
+        title = f"{row.scenario}, {row.row}: {row.describes}, "
+        assert any(name.startswith(f"{title}predicted") for name in names)
+        assert (f"{title}measured" in names) == (row in once)
 
 
 def test_every_row_is_there_once_for_each_scenario(result: Comparison) -> None:
@@ -47,7 +64,7 @@ def test_what_ran_was_predicted_before_and_equals_one_engine(result: Comparison)
     assert len(ran) >= 3
     for row in ran:
         assert row.predicted is not None
-        assert datetime.fromisoformat(row.predicted_at) < datetime.now().astimezone()
+        assert datetime.fromisoformat(row.predicted_at) < datetime.fromisoformat(row.measured_at)
         assert row.verified is True
         assert row.measured is not None
         assert row.measured.bytes_sent == row.predicted.bytes_sent

@@ -18,6 +18,7 @@ VERB = Verb(
         "scenario",
         "how",
         "output.json",
+        "output.trace",
         "output.quiet",
         "output.verbose",
     ),

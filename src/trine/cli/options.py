@@ -143,7 +143,7 @@ class OutputOptions:
 
     json: Path | None = _option("--json", "FILE", "Everything as JSON.", values.file_to_write)
     save_plan: Path | None = _option("--save-plan", "FILE", "Write the plan.", values.file_to_write)
-    trace: Path | None = _option("--trace", "FILE", "The timeline, for ui.perfetto.dev.", values.file_to_write)
+    trace: Path | None = _option("--trace", "FILE", "When each engine does what, for Perfetto.", values.file_to_write)
     quiet: bool = _flag("--quiet -q", "The answer only.")
     verbose: bool = _flag("--verbose -v", "Say more.")
 

@@ -23,6 +23,7 @@ from trine.report.forecast import Forecast, Profiles, Say, Setting, forecast
 from trine.report.measured import PROBE_S, Truth, measure, timed
 from trine.report.rows import Batching, Comparison, Row
 from trine.report.show import Screen
+from trine.report.timeline import write_timeline
 from trine.report.wish import (
     enough,
     header,
@@ -54,22 +55,19 @@ def compare(
     engines: int | None = None, scenarios: Sequence[Kind] = KINDS, batch: int | None = None, on: str = "threads",
     budget_s: float = BUDGET_S, measured: bool = True, directory: Path | None = None, say: Say | None = None,
     listener: Listener | None = None, plans: Callable[[Job], Sequence[Plan]] | None = None,
+    timeline: Path | None = None,
 ) -> Comparison:  # fmt: skip
     """Predict every row of every scenario, then measure those that promise most until ``budget_s`` is over.  A machine
     that was never calibrated is first, which takes up to a minute more.
 
     ``module`` is an ``nn.Module`` with example inputs, or a Model.  ``directory`` keeps what was measured of this
-    machine (None: nothing is kept).  ``listener`` gets the comparison after each row.  An interrupt ends measuring and
+    machine (None: nothing is kept).  ``listener`` gets the comparison after each row.  ``timeline``: a file for what
+    each engine does when, as predicted and as measured, of all rows with a plan.  An interrupt ends measuring and
     returns what is finished.
     """
     model = module if isinstance(module, Model) else make_model(module, inputs, targets, loss, optimizer, batch_dims)
     machine = read_machine()
-    count = engines or machine.num_cores
-    if count > machine.num_cores:
-        raise BadInput(
-            f"{count} engines were asked for.", f"This machine has {machine.num_cores} cores to be engines.",
-            f"Give --engines 1 to {machine.num_cores}.",
-        )  # fmt: skip
+    count = _engines(engines, machine.num_cores)
     keep_memory()
     speak = say or (lambda text: None)
     batch, notes = _own_batch(model, batch)
@@ -83,8 +81,8 @@ def compare(
     profiles = Profiles(profile, _all_cores(directory, profile, count))
     forecasts: list[Forecast] = []
     try:
-        for number, (kind, by_hand) in enumerate(fixed.items()):
-            left_s = max(end - time.monotonic() - 0.6 * budget_s, 0.0) / (len(fixed) - number)
+        for kind, by_hand in fixed.items():
+            left_s = max(end - time.monotonic() - 0.6 * budget_s, 0.0) / (len(fixed) - len(forecasts))
             setting = Setting(count, "processes" if on == "processes" else "threads", budget_s=left_s)
             scenario = Scenario(kind, batch or BATCHES[kind])
             speak(f"{kind}: planning")
@@ -94,9 +92,7 @@ def compare(
             raise
         notes.append(INTERRUPTED)
     predict_memory(forecasts, profiles.one)
-    if directory is not None:
-        save_profile(profiles.one, directory)
-        save_profile(profiles.all_cores, directory)
+    _save(profiles, directory)
 
     def now() -> Comparison:
         rows = tuple(entry.row for f in forecasts for entry in f.entries)
@@ -106,18 +102,33 @@ def compare(
             tuple(notes),
         )  # fmt: skip
 
+    def done() -> None:
+        if timeline is not None:
+            write_timeline(timeline, forecasts)
+        if listener is not None:
+            listener(now())
+
     batches: list[Batching] = []
-    if listener is not None:
-        listener(now())
+    done()
     if measured and INTERRUPTED not in notes:
         try:
             base = between(first, probe(count, duration_s=PROBE_S))
-            _measure_all(forecasts, on, base, end, speak, lambda: listener(now()) if listener is not None else None)
+            _measure_all(forecasts, on, base, end, speak, done)
             if "cloud" in fixed:
                 batches += batching(model, profile, count, BATCHING_S, speak)
         except KeyboardInterrupt:
             notes.append(INTERRUPTED)
     return now()
+
+
+def _engines(asked: int | None, num_cores: int) -> int:
+    """How many engines; BadInput for more than there are cores."""
+    if asked is not None and asked > num_cores:
+        raise BadInput(
+            f"{asked} engines were asked for.", f"This machine has {num_cores} cores to be engines.",
+            f"Give --engines 1 to {num_cores}.",
+        )  # fmt: skip
+    return asked or num_cores
 
 
 def _own_batch(model: Model, batch: int | None) -> tuple[int | None, list[str]]:
@@ -190,6 +201,12 @@ def _all_cores(directory: Path | None, profile: Profile, count: int) -> Profile:
     return kept or msgspec.structs.replace(profile, fingerprint=name, operators={}, num_threads=count)
 
 
+def _save(profiles: Profiles, directory: Path | None) -> None:
+    if directory is not None:
+        save_profile(profiles.one, directory)
+        save_profile(profiles.all_cores, directory)
+
+
 def _measure_all(
     forecasts: Sequence[Forecast], on: str, base: Probe, end: float, say: Say, done: Callable[[], None]
 ) -> None:
@@ -211,7 +228,7 @@ def _measure_all(
         twin = measured.get((id(f), e.row.describes))
         if twin is not None and e.plan is not None:
             e.row = msgspec.structs.replace(
-                e.row, measured=twin.measured, verified=twin.verified, error=twin.error,
+                e.row, measured=twin.measured, measured_at=twin.measured_at, verified=twin.verified, error=twin.error,
                 corrected_error=twin.corrected_error, note=f"The same plan as {twin.row}, measured once.",
             )  # fmt: skip
             done()
@@ -249,7 +266,7 @@ def run(options: "Options") -> int:
     result = compare(
         asked.model, engines=options.engines.engines, scenarios=scenarios, batch=options.scenario.batch, on=on[0],
         budget_s=budget_s, measured=not options.how.no_measure, directory=options.cache,
-        say=screen.say, plans=by_hand,
+        say=screen.say, plans=by_hand, timeline=options.output.trace,
         listener=(lambda c: write_json(options.output.json, c)) if options.output.json is not None else None,
     )  # fmt: skip
     screen.show(result, options.output.verbose)

@@ -20,6 +20,7 @@ from trine.report.rows import Figures, Row
 from trine.run.job import Job
 from trine.run.plain import check_runs
 from trine.scenario.scenario import TITLES, Scenario
+from trine.trace.trace import Trace
 
 Say = Callable[[str], None]
 
@@ -28,7 +29,7 @@ Say = Callable[[str], None]
 class Entry:
     """One row on its way: its plan (None: the plain module), Programs, prediction, and later what was measured.
 
-    replicas: of a model without a graph.
+    replicas: of a model without a graph; traces: predicted, and measured once it ran.
     """
 
     row: Row
@@ -36,6 +37,7 @@ class Entry:
     programs: tuple[Program, ...] = ()
     num_threads: int = 1
     replicas: int = 0
+    traces: tuple[Trace, ...] = ()
 
 
 @dataclass
@@ -93,8 +95,8 @@ def forecast(
     def cost(programs: Sequence[Program]) -> MeasuredCosts:
         return MeasuredCosts(profiles.one, len(programs), setting.link, optimizer_name(model.optimizer))
 
-    def told(plan: Plan, programs: tuple[Program, ...], than_s: float | None = None) -> Prediction:
-        return predict(plan, programs, cost(programs), than_s, job.optimizer_states)[0]
+    def told(plan: Plan, programs: tuple[Program, ...], than_s: float | None = None) -> tuple[Prediction, Trace]:
+        return predict(plan, programs, cost(programs), than_s, job.optimizer_states)
 
     def time(programs: Sequence[Program], share: float) -> None:
         profiles.one = measure_operators(
@@ -103,7 +105,7 @@ def forecast(
         )  # fmt: skip
 
     time(one, 0.25)
-    rough = {p.describe(): told(p, known[p.describe()]) for p in found.values()}
+    rough = {p.describe(): told(p, known[p.describe()])[0] for p in found.values()}
     here = machine_cluster(read_machine(), num_engines=setting.engines)
     plans = with_room(found, rough, here, result.died) if not fixed else list(fixed)
     chosen = choose(plans, {name: p.time_s for name, p in rough.items()})
@@ -114,7 +116,7 @@ def forecast(
         one, profiles.all_cores, budget_s=setting.budget_s * 0.25, operator_s=setting.operator_s, optimizer=optimizer,
         intra_op_threads=setting.engines, progress=lambda what, part: say(f"timing operators on all cores {part:.0%}"),
     )  # fmt: skip
-    single = told(one_plan, one)
+    single = told(one_plan, one)[0]
     whole = MeasuredCosts(profiles.all_cores, 1, "threads", optimizer_name(model.optimizer))
     cores = predict(one_plan, one, whole, None, job.optimizer_states)[0]
     cores = msgspec.structs.replace(cores, reason="Each operator is cut inside the library, which waits at its end.")
@@ -127,12 +129,14 @@ def forecast(
     for kind in ("data", "model", "tensor"):
         if kind in chosen:
             name = chosen[kind].describe()
-            result.entries.append(entry(scenario, kind, chosen[kind], known[name], final[name], 1, timed[name]))
+            result.entries.append(entry(scenario, kind, chosen[kind], known[name], final[name][0], 1, timed[name]))
+            result.entries[-1].traces = (final[name][1],)
         else:
             result.entries.append(impossible(scenario, kind, result.died))
     if final:
-        best = min(final, key=lambda name: final[name].time_s)
-        result.entries.append(entry(scenario, "best mix", finalists[best], known[best], final[best], 1, timed[best]))
+        best = min(final, key=lambda name: final[name][0].time_s)
+        result.entries.append(entry(scenario, "best mix", finalists[best], known[best], final[best][0], 1, timed[best]))
+        result.entries[-1].traces = (final[best][1],)
     return result
 
 

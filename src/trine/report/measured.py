@@ -4,8 +4,10 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import msgspec
+import torch
 
 from trine.errors import BadInput
 from trine.measure.probe import Probe, probe
@@ -17,7 +19,7 @@ from trine.report.rows import Figures, Row
 from trine.run.collect import Whole
 from trine.run.job import Job, reference_steps
 from trine.run.judge_replicas import DROPOUT_OFF, judge_replicas
-from trine.run.near import OneEngine, one_engine
+from trine.run.near import OneEngine
 from trine.run.plain import Plain
 from trine.run.replicas import Replicas
 from trine.run.runner import runner
@@ -35,16 +37,32 @@ class Truth:
 
     def equal(self, plan: Plan, whole: Whole) -> bool:
         """Whether a plan's first step is as near to the float64 reference as one engine's float32 step."""
-        if plan.micro_batches not in self.known:
+        weights = self.job.step(plan).weights
+        return self.one_engine(plan.micro_batches, weights).near(whole).enough
+
+    def plain(self, num_threads: int) -> bool:
+        """The same of the plain module with so many intra-op threads."""
+        one, before = self.one_engine(1, (1.0,)), torch.get_num_threads()
+        torch.set_num_threads(num_threads)
+        try:
+            far = one.run()
+        finally:
+            torch.set_num_threads(before)
+        return one.judged(far).enough
+
+    def one_engine(self, micro_batches: int, weights: tuple[float, ...]) -> OneEngine:
+        """Its step over the batch in so many parts, of these weights."""
+        if micro_batches not in self.known:
             wide = Job(self.job.model, self.job.training, float64=True, captures=self.job.captures)
-            rows = batches(self.job.batch, plan.micro_batches)
-            want = next(reference_steps(wide, rows, wide.step(plan).weights, 1))
-            self.known[plan.micro_batches] = one_engine(self.job, plan, want)
-        return self.known[plan.micro_batches].near(whole).enough
+            rows = batches(self.job.batch, micro_batches)
+            want = next(reference_steps(wide, rows, weights, 1))
+            self.known[micro_batches] = OneEngine(self.job, rows, weights, want)
+        return self.known[micro_batches]
 
 
 def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe, seconds: float) -> None:
     """Run an entry: one step that is proved equal, then timed steps for about ``seconds``."""
+    began = datetime.now(UTC).isoformat(timespec="milliseconds")
     for attempt in (0, 1):
         before = probe(base.concurrency, duration_s=PROBE_S)
         try:
@@ -65,8 +83,8 @@ def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe
     elif whole is not None:
         verified, row = _alike(entry, forecast.job)
         sent = max(whole.bytes_sent)
-    elif entry.plan is None:
-        sent = 0
+    else:
+        verified, sent = truth.plain(entry.num_threads) if entry.programs else None, 0
     figures = Figures(time_s, scenario.throughput_per_s(time_s), None, sent)
     change = before.change(after)
     error = corrected = None
@@ -79,7 +97,7 @@ def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe
     if change > MOST_CHANGE:
         note = f"{note} The machine's speed changed by {change:.0%} while this row ran.".strip()
     entry.row = msgspec.structs.replace(
-        row, measured=figures, verified=True if whole is None else verified, error=error,
+        row, measured=figures, measured_at=began, verified=verified, error=error,
         corrected_error=corrected, note=note,
     )  # fmt: skip
 
@@ -121,7 +139,9 @@ def _run(entry: Entry, job: Job, on: str, seconds: float) -> tuple[list[float], 
             step = job.step(entry.plan)
             whole = engines.step(step)
             engines.step(step, tensors=False)
-            return timed(lambda: engines.step(step, tensors=False), seconds), whole
+            times = timed(lambda: engines.step(step, tensors=False), seconds)
+            entry.traces = (*entry.traces[:1], engines.trace(step, entry.plan.describe()))
+            return times, whole
         finally:
             engines.close()
 

@@ -46,8 +46,9 @@ class Row(msgspec.Struct, frozen=True):
     """One way to use the engines in one scenario.
 
     plan: the plan as JSON values, None for the plain module; predicted_at: when the prediction was written, before
-    anything of the row ran; verified: equal to one engine, None where it was not run; error: predicted over measured
-    time − 1, raw and corrected by what the probes around the run say of the machine; note: what is to be known.
+    measured_at, when its run began; verified: equal to one engine, None where that was not judged; error: predicted
+    over measured time − 1, raw and corrected by what the probes around the run say of the machine; note: what is to be
+    known.
     """
 
     scenario: str
@@ -59,6 +60,7 @@ class Row(msgspec.Struct, frozen=True):
     verified: bool | None
     reason: str
     predicted_at: str = ""
+    measured_at: str = ""
     calibrated: bool = False
     error: float | None = None
     corrected_error: float | None = None

@@ -36,15 +36,22 @@ class OneEngine:
     def distances(self, num_runs: int) -> tuple[float, ...]:
         """Of the run as it is, then of those with moved weights."""
         while len(self.known) < num_runs:
-            run = next(reference_steps(self.job, self.rows, self.shares, 1, nudge=len(self.known)))
-            outputs = {(str(i), m): leaf for m, leaves in enumerate(run.outputs) for i, leaf in enumerate(leaves)}
-            self.known.append(distance(self.want, outputs, run.gradients))
+            self.known.append(self.run(nudge=len(self.known)))
         return tuple(self.known[:num_runs])
+
+    def run(self, nudge: int = 0) -> float:
+        """How far a run of the plain module is, with the intra-op threads that torch has now."""
+        run = next(reference_steps(self.job, self.rows, self.shares, 1, nudge=nudge))
+        outputs = {(str(i), m): leaf for m, leaves in enumerate(run.outputs) for i, leaf in enumerate(leaves)}
+        return distance(self.want, outputs, run.gradients)
 
     def near(self, whole: Whole, names: Mapping[str, tuple[str, ...]] | None = None) -> Near:
         """A plan's first step beside this; with no more runs than it takes.  ``names``: as ``compare`` takes them."""
         names = names or self.job.captured(next(iter(self.job.captures))).parameters
-        far = distance(self.want, whole.results, by_name(whole.gradients, names))
+        return self.judged(distance(self.want, whole.results, by_name(whole.gradients, names)))
+
+    def judged(self, far: float) -> Near:
+        """A distance from ``want`` beside one engine's own."""
         found = Near(far, self.distances(1))
         while not found.enough and len(found.one_engine) <= NUM_NUDGED:
             found = Near(far, self.distances(len(found.one_engine) + 1))
