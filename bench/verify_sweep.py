@@ -62,10 +62,10 @@ def known_records(sources: str) -> dict[str, Record]:
     return {record["key"]: record for record in records if record["sources"] == sources}
 
 
-def free_gigabytes() -> float:
-    """Memory that is available now."""
+def gigabytes(field: str) -> float:
+    """What the system says of its memory: MemTotal, or MemAvailable now."""
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
-    return int(fields["MemAvailable"].split()[0]) / 2**20
+    return int(fields[field].split()[0]) / 2**20
 
 
 class Sweep:
@@ -79,7 +79,7 @@ class Sweep:
         for cell in todo:
             groups.setdefault(cell.group, []).append(cell)
         self.waiting, self.num_left = list(groups.values()), len(todo)
-        self.memory, self.running = free_gigabytes() * 0.9, dict[int, float]()
+        self.memory, self.running = gigabytes("MemTotal") * 0.9, dict[int, float]()
         self.workers: dict[int, subprocess.Popen[str]] = {}
         self.retried = set[str]()
         self.changed, self.stopped = threading.Condition(), False
@@ -116,7 +116,7 @@ class Sweep:
         """The first group that fits beside what runs; waits where none does."""
         with self.changed:
             while self.waiting and not self.stopped:
-                room = min(self.memory - sum(self.running.values()), free_gigabytes())
+                room = min(self.memory - sum(self.running.values()), gigabytes("MemAvailable"))
                 for group in self.waiting:
                     need = group[0].gigabytes
                     if need <= room or not self.running:
