@@ -2,7 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -23,6 +24,7 @@ from trine.run.near import OneEngine
 from trine.run.plain import Plain
 from trine.run.replicas import Replicas
 from trine.run.runner import runner
+from trine.trace.trace import Trace
 
 PROBE_S = 0.5
 MOST_CHANGE = 0.10  # of a probe during a row, above which the row is measured again
@@ -60,19 +62,34 @@ class Truth:
         return self.known[micro_batches]
 
 
+@dataclass(frozen=True)
+class Ready:
+    """An entry that has made its first steps.  whole: what the first one gave, None for the plain module; step: one
+    more; trace: one more that is recorded, where that is possible."""
+
+    whole: Whole | None
+    step: Callable[[], object]
+    trace: Callable[[], Trace] | None = None
+
+
 def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe, seconds: float) -> None:
-    """Run an entry: one step that is proved equal, then timed steps for about ``seconds``."""
+    """Run an entry: one step that is proved equal, then timed steps for about ``seconds``; these twice if the machine
+    changed meanwhile."""
     began = datetime.now(UTC).isoformat(timespec="milliseconds")
-    for attempt in (0, 1):
-        before = probe(base.concurrency, duration_s=PROBE_S)
-        try:
-            times, whole = _run(entry, forecast.job, on, seconds)
-        except BadInput as error:  # of replicas that cannot be sent to other processes
-            entry.row = msgspec.structs.replace(entry.row, describes="not possible", reason=str(error))
-            return
-        after = probe(base.concurrency, duration_s=PROBE_S)
-        if before.change(after) <= MOST_CHANGE or attempt:
-            break
+    try:
+        with ready(entry, forecast.job, on) as run:
+            whole = run.whole
+            for attempt in (0, 1):
+                before = probe(base.concurrency, duration_s=PROBE_S)
+                times = timed(run.step, seconds)
+                after = probe(base.concurrency, duration_s=PROBE_S)
+                if before.change(after) <= MOST_CHANGE or attempt:
+                    break
+            if run.trace is not None:
+                entry.traces = (*entry.traces[:1], run.trace())
+    except BadInput as error:  # of replicas that cannot be sent to other processes
+        entry.row = msgspec.structs.replace(entry.row, describes="not possible", reason=str(error))
+        return
     row, scenario = entry.row, forecast.scenario
     time_s = statistics.median(times)
     verified = None
@@ -119,31 +136,24 @@ def slowdown(base: Probe, before: Probe, after: Probe) -> float:
     return statistics.geometric_mean(ratios)
 
 
-def _run(entry: Entry, job: Job, on: str, seconds: float) -> tuple[list[float], Whole | None]:
-    optimizer = job.optimizer
+@contextmanager
+def ready(entry: Entry, job: Job, on: str) -> Iterator[Ready]:
+    """Engines, replicas or the plain module, ended afterwards."""
     if entry.replicas:
-        with Replicas(job, optimizer, entry.replicas) as replicas:
+        with Replicas(job, job.optimizer, entry.replicas) as replicas:
             whole = replicas.step()
             replicas.step(tensors=False)
-            return timed(lambda: replicas.step(tensors=False), seconds), whole
-    if entry.plan is None:
-        plain = Plain(job, optimizer, entry.num_threads)
-        try:
+            yield Ready(whole, lambda: replicas.step(tensors=False))
+    elif entry.plan is None:
+        with closing(Plain(job, job.optimizer, entry.num_threads)) as plain:
             plain.step()
-            return timed(plain.step, seconds), None
-        finally:
-            plain.close()
-    with explained(job, entry.plan):
-        engines = runner(on, entry.programs, job.state(), optimizer)
-        try:
-            step = job.step(entry.plan)
+            yield Ready(None, plain.step)
+    else:
+        step, title = job.step(entry.plan), entry.plan.describe()
+        with explained(job, entry.plan), closing(runner(on, entry.programs, job.state(), job.optimizer)) as engines:
             whole = engines.step(step)
             engines.step(step, tensors=False)
-            times = timed(lambda: engines.step(step, tensors=False), seconds)
-            entry.traces = (*entry.traces[:1], engines.trace(step, entry.plan.describe()))
-            return times, whole
-        finally:
-            engines.close()
+            yield Ready(whole, lambda: engines.step(step, tensors=False), lambda: engines.trace(step, title))
 
 
 def timed(call: Callable[[], object], seconds: float) -> list[float]:
