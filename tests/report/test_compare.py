@@ -135,7 +135,10 @@ def test_a_second_replica_makes_two_busy_not_all(profile: Profile) -> None:
     assert rate < 100
 
 
-@pytest.mark.parametrize(("rate", "said"), [(inf, "mean wait never ("), (30.0, "from about 30 requests/s on")])
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [(inf, "mean wait never ("), (0.0, "mean wait at any rate ("), (30.0, "from about 30 requests/s on")],
+)
 def test_when_a_second_replica_helps_is_said(rate: float, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     batches = (Batching(1, 0.01, 100.0, 0.02, 200.0),)
     Screen(True).batching(Comparison("m", 2, "", "", (), batches, rate))

@@ -21,7 +21,7 @@ from trine.planner.queues import second_replica_from
 from trine.report.footing import measure_memory, predict_memory, with_process_size
 from trine.report.forecast import Forecast, Profiles, Say, Setting, forecast
 from trine.report.measured import PROBE_S, Truth, measure, timed
-from trine.report.rows import Batching, Comparison, Row
+from trine.report.rows import INTERRUPTED, Batching, Comparison, Row
 from trine.report.show import Screen
 from trine.report.timeline import write_timeline
 from trine.report.wish import (
@@ -45,7 +45,6 @@ BUDGET_S = 180.0
 BATCHING_S = 6.0  # of measuring, in all
 MEMORY_SHARE = 0.25  # of the time for measuring
 BATCHES_SHOWN = (1, 2, 4, 8)
-INTERRUPTED = "Interrupted: rows without a measured figure are predicted."
 Listener = Callable[[Comparison], None]
 
 
@@ -272,7 +271,7 @@ def run(options: "Options") -> int:
     screen.show(result, options.output.verbose)
     if options.output.json is not None:
         write_json(options.output.json, result)
-    if INTERRUPTED in result.notes:
+    if result.interrupted:
         return 130
     return 1 if any(row.verified is False for row in result.rows) else 0
 

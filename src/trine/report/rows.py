@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 ROWS = ("one engine", "PyTorch, all cores", "data", "model", "tensor", "best mix")
+INTERRUPTED = "Interrupted: rows without a measured figure are predicted."
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -95,6 +96,11 @@ class Comparison(msgspec.Struct, frozen=True):
     batching: tuple[Batching, ...] = ()
     second_replica_from_per_s: float | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was ended before it was complete."""
+        return INTERRUPTED in self.notes
 
     def best(self, scenario: str) -> Row:
         """The fastest row of a scenario; measured rows count before predicted ones."""

@@ -71,7 +71,7 @@ class Screen:
         if rate is not None:
             self.console.print(
                 f"One engine is measured, replicas are predicted. A second replica shortens the mean wait "
-                f"{'never' if rate == inf else f'from about {rate:.3g} requests/s on'} "
+                f"{from_rate(rate)} "
                 "(Poisson arrivals, answered one by one).",
                 style="dim",
             )
@@ -103,7 +103,8 @@ class Screen:
             self.console.print(f"  {row.row}: {row.describes}. {row.reason}{note}", style="dim")
         open_ = [row.row for row in rows if row.measured is None and row.predicted is not None]
         if open_ and len(open_) < len([row for row in rows if row.predicted is not None]):
-            self.console.print(f"  Predicted only, for the budget was over: {', '.join(open_)}.", style="dim")
+            why = "" if result.interrupted else ", for the budget was over"
+            self.console.print(f"  Predicted only{why}: {', '.join(open_)}.", style="dim")
         rough = [row.row for row in rows if "not timed" in row.note]
         if rough:
             self.console.print(
@@ -149,12 +150,21 @@ class Screen:
             if base is not None and mine is not None:
                 speed = f"{'' if mine is row.measured else '~'}{base.time_s / mine.time_s:.2f}×"
         figures = row.predicted
-        memory = BYTES.format(figures.memory_bytes) if figures is not None and figures.memory_bytes is not None else "–"
+        memory = "–"
+        if figures is not None and figures.memory_bytes is not None:
+            memory = f"~{BYTES.format(figures.memory_bytes)}"  # of the fullest engine, predicted
         sent = BYTES.format(figures.bytes_sent) if figures is not None and figures.bytes_sent is not None else "–"
         equal = {True: "yes", False: "NO", None: "–"}[row.verified]
         best = row.measured or row.predicted
         rate = f"{best.throughput_per_s:.3g}/s" if best is not None else "–"
         return [row.row, shown(row.predicted), shown(row.measured), rate, speed, memory, equal, sent]
+
+
+def from_rate(rate_per_s: float) -> str:
+    """From which arrival rate on, in words."""
+    if rate_per_s == inf:
+        return "never"
+    return f"from about {rate_per_s:.3g} requests/s on" if rate_per_s > 0 else "at any rate"
 
 
 def verdict(result: Comparison, scenario: str) -> str:
