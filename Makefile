@@ -6,7 +6,7 @@ BIN := .venv/bin
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bench lab-loopback sweep sweep-verify sweep-verify-quick sweep-verify-few clean
+.PHONY: help setup demo test check bench lab-loopback sweep sweep-verify sweep-verify-quick sweep-verify-light clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
@@ -41,8 +41,8 @@ sweep-verify: .venv/.test ## verify nine models under every kind of plan on ever
 sweep-verify-quick: .venv/.test ## a quarter of it
 	$(BIN)/python -m bench.verify_sweep --quick
 
-sweep-verify-few: .venv/.test ## three small models of it
-	$(BIN)/python -m bench.verify_sweep --few
+sweep-verify-light: .venv/.test ## the quarter without the two models that need much memory
+	$(BIN)/python -m bench.verify_sweep --light
 
 clean: ## remove .venv and all caches
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

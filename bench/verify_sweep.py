@@ -1,6 +1,6 @@
 """`make sweep-verify`: nine models under every kind of plan on every runtime, held against one engine in float64.
 
-    python -m bench.verify_sweep [--quick | --few] [--only TEXT] [--fresh] [--jobs N] [--table docs/verify.md]
+    python -m bench.verify_sweep [--quick | --light] [--only TEXT] [--fresh] [--jobs N] [--table docs/verify.md]
 
 Resumable by cell: results are kept in build/verify/cells.jsonl with a digest of the sources that they depend on, and
 a cell that was equal is not run again while these are unchanged.  One worker a core, one intra-op thread each, as many
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench.verify_cells import RUNTIMES, Cell, all_cells, few_cells, quick_cells
+from bench.verify_cells import RUNTIMES, Cell, all_cells, light_cells, quick_cells
 from bench.verify_table import write_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -193,13 +193,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.verify_sweep", description=__doc__.split("\n")[0] if __doc__ else "")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="every model under every plan, on one runtime in turn")
-    size.add_argument("--few", action="store_true", help="the same for three small models")
+    size.add_argument("--light", action="store_true", help="the same without the two models that need much memory")
     parser.add_argument("--only", default="", help="only cells whose key has this in it")
     parser.add_argument("--fresh", action="store_true", help="run cells again that are known")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="workers at once")
     parser.add_argument("--table", type=Path, help="where to write the table of results")
     options = parser.parse_args(arguments)
-    cells = quick_cells() if options.quick else few_cells() if options.few else all_cells()
+    cells = quick_cells() if options.quick else light_cells() if options.light else all_cells()
     cells = [cell for cell in cells if options.only in cell.key]
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     sources = digest()

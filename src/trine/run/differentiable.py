@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trine.capture.export import Captured
-from trine.errors import BadInput, EngineFailed
+from trine.errors import BadInput
 from trine.graph.graph import Graph
 from trine.lower.tiles import put, take
 from trine.plan.plan import Plan
@@ -92,7 +92,7 @@ class Engines:
             engine.state, engine.values, engine.tape = own.state, own.values, own.tape
         try:
             self.threads.step(replace(step, variant=self.variants[form]), tensors=False)
-        except EngineFailed:
+        except BaseException:  # an engine failed, or the user interrupted
             self.threads = None  # they have ended
             raise
         result = [Flight(e.state, e.values, e.tape) for e in engines]

@@ -1,6 +1,7 @@
 """Joined: this process is one engine among processes that somebody else started (``torchrun``)."""
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
@@ -14,8 +15,10 @@ from trine.program.program import Program
 from trine.run.collect import Whole, report, together
 from trine.run.engine import Engine, Step
 from trine.run.gloo import Gloo, make_groups
+from trine.run.record import measured_trace, recorded
 from trine.run.routes import exchanges, groups, routes
 from trine.run.wire import Answer
+from trine.trace.trace import Trace
 
 
 class Joined:
@@ -38,6 +41,7 @@ class Joined:
                 "Each process runs the program of its own rank, and there are as many processes as engines.",
                 f"Start {program.num_engines} processes and give each program(rank).",
             )
+        alike(state, "were made with different weights", "Seed torch in the same way, or load the same file.")
         known: list[tuple[object, ...]] = [()] * size
         dist.all_gather_object(known, (exchanges(program), groups([program])))
         ways = routes({r: item[0] for r, item in enumerate(known)}, len(program.batches))  # type: ignore[misc]
@@ -48,16 +52,29 @@ class Joined:
 
     def step(self, step: Step, *, tensors: bool = True) -> Whole:
         """Run one step; every rank gets the whole."""
+        return together([answer.report for answer in self._step(step, tensors=tensors)])
+
+    def trace(self, step: Step, label: str = "") -> Trace:
+        """Run one step; when each engine did what, on every rank.  Clocks are those of one machine."""
+        answers = self._step(step, tensors=False, watched=[self.engine])
+        stages = [0] * len(answers)
+        dist.all_gather_object(stages, self.engine.program.stage)
+        return measured_trace([answer.spans for answer in answers], stages, label)
+
+    def _step(self, step: Step, *, tensors: bool, watched: Sequence[Engine] = ()) -> list[Answer]:
+        alike(step.inputs, "were given different batches", "Give each the whole batch; it takes its own rows.")
         own = replace(step, losses={}, results={})
-        self.transport.begin()
-        for _ in self.engine.run(own):
-            pass
-        self.transport.finish()
-        mine = Answer(report(self.engine, own, tensors=tensors), self.transport.bytes_received)
+        with recorded(watched) as recorders:
+            self.transport.begin()
+            for _ in self.engine.run(own):
+                pass
+            self.transport.finish()
+        spans = tuple(span for recorder in recorders for span in recorder.spans)
+        mine = Answer(report(self.engine, own, tensors=tensors), self.transport.bytes_received, spans)
         answers = [mine] * dist.get_world_size()
         dist.all_gather_object(answers, mine)
         self.bytes_received = [answer.bytes_received for answer in answers]
-        return together([answer.report for answer in answers])
+        return answers
 
     def close(self) -> None:
         """Leave the process group, if it was made here."""
@@ -71,3 +88,29 @@ class Joined:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def alike(tensors: Mapping[str, Tensor], what: str, remedy: str) -> None:
+    """Raise BadInput on every rank unless all have the same tensors, by the sums of their bytes."""
+    mine = {n: int(t.detach().contiguous().view(-1).view(torch.uint8).sum()) for n, t in tensors.items()}
+    sums = [mine] * dist.get_world_size()
+    dist.all_gather_object(sums, mine)
+    for rank, theirs in enumerate(sums):
+        name = next((n for n in {**sums[0], **theirs} if sums[0].get(n) != theirs.get(n)), None)
+        if name is not None:
+            raise BadInput(f"The processes {what}: {name} of process {rank} is not that of process 0.", "", remedy)
+
+
+def joined(
+    programs: Sequence[Program], state: Mapping[str, Tensor],
+    optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None,
+) -> Joined:  # fmt: skip
+    """The engine of this rank, given the Programs of all.  Raises BadInput if there are more or fewer processes."""
+    rank = dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
+    size = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
+    if size != len(programs):
+        raise BadInput(
+            f"{size} processes were started, and the plan has {len(programs)} engines.", "Each process is one engine.",
+            f"Start {len(programs)} processes (torchrun --nproc-per-node), or choose a plan of {size} engines.",
+        )  # fmt: skip
+    return Joined(programs[rank], state, optimizer)

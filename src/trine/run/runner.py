@@ -11,6 +11,7 @@ from trine.program.check import check
 from trine.program.program import Program
 from trine.run.collect import Whole
 from trine.run.engine import Step
+from trine.run.joined import joined
 from trine.run.lockstep import Lockstep
 from trine.run.optimizer import refuse_cut_weights
 from trine.run.processes import Processes
@@ -34,14 +35,15 @@ class Runner(Protocol):
 
 
 RUNNERS: dict[str, Callable[..., Any]] = {"lockstep": Lockstep, "threads": Threads, "processes": Processes}
+ALL: dict[str, Callable[..., Any]] = {**RUNNERS, "joined": joined}  # the last where somebody else starts processes
 
 
 def runner(on: str, programs: Sequence[Program], state: Mapping[str, Tensor], optimizer: Optimizer | None) -> Runner:
     """Engines for these Programs, which are checked first; the caller closes them."""
-    if on not in RUNNERS:
-        raise UnknownName("runtime", on, RUNNERS)
+    if on not in ALL:
+        raise UnknownName("runtime", on, ALL)
     check(programs)
     if optimizer is not None:
         refuse_cut_weights(optimizer, programs)
-    result: Runner = RUNNERS[on](programs, state, optimizer)
+    result: Runner = ALL[on](programs, state, optimizer)
     return result

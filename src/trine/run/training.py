@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -27,14 +28,15 @@ from trine.run.weights import micro_batch_weights
 
 def train_step(
     module: nn.Module, plan: Plan | Path | str, *, loss: Loss | None = None, optimizer: Optimizer, inputs: Any,
-    targets: Any = None, batch_dims: dict[str, int | None] | None = None, on: str = "threads", seed: int = 0,
+    targets: Any = None, batch_dims: dict[str, int | None] | None = None, on: str | None = None, seed: int = 0,
 ) -> "TrainStep":  # fmt: skip
     """Training steps: ``step(batch) -> loss`` with ``batch = (inputs, targets)`` in the structure of the example.
 
     loss: of the module's output and the targets; None: the module takes the targets as keyword arguments and its output
         has the attribute ``loss``.
     optimizer: an ``OptimizerSpec`` or a function of a list of parameters; each engine has its own, for its tiles.
-    on: threads, lockstep or processes.
+    on: threads, lockstep or processes; or joined, the processes that are there, each of which calls this with the same
+        arguments and gives each step the whole batch.  By default joined under ``torchrun``, else threads.
 
     The module gives the first weights and is not changed; ``step.state_dict()`` has what they became.  Raises
     PlanMismatch for a plan of another model.
@@ -46,14 +48,14 @@ def train_step(
     if plan.batch and plan.batch != job.batch:
         raise PlanMismatch(plan=plan.describe(), changed=[f"the batch was {plan.batch}, is {job.batch}"])
     check(plan, job.graph_for(plan.micro_batches), job.batch)
-    return TrainStep(job, plan, optimizer, on, seed)
+    return TrainStep(job, plan, optimizer, on or ("joined" if dist.is_torchelastic_launched() else "threads"), seed)
 
 
 class TrainStep:
     """Engines that train; use as a context manager or call ``close``.
 
     A last, smaller batch runs by Programs of its own on the same engines, with as many micro-batches as it has rows if
-    these are fewer; on processes only batches of the example's size run.
+    these are fewer; on processes, joined or not, only batches of the example's size run.
     """
 
     def __init__(self, job: Job, plan: Plan, optimizer: Optimizer, on: str, seed: int = 0) -> None:
