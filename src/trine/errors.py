@@ -115,14 +115,16 @@ class DoesNotDivide(CannotCut):
 class CaptureFailed(TrineError):
     """The graph of a model could not be captured."""
 
-    def __init__(self, *, model: str, line: str, why: str) -> None:
-        """`line` is "file.py:12: source text" of the model's code, or empty where it is not known."""
+    def __init__(self, *, model: str, line: str, why: str, change: str = "") -> None:
+        """`line` is "file.py:12: source text" of the model's code, or empty where it is not known; `change` is the way
+        out of this cause, without its full stop."""
         self.model, self.line, self.why = model, line, why
+        self.change = change or ("Change that line" if line else "Change that part of the model")
         where = f" at {line.rstrip(':')}" if line else ""
         super().__init__(
             f"The graph of {model} could not be captured{where}: {why.rstrip('.')}.",
             "Without a graph only data parallelism is possible.",
-            "Change that line so that it does not depend on the values of tensors, or use --data.",
+            f"{self.change}, or use --data.",
         )
 
 

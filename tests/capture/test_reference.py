@@ -52,3 +52,20 @@ def test_casts_stay_wide() -> None:
     (grad,) = torch.autograd.grad(y.square().sum(), x)
     plain = module(x).softmax(-1) + 1
     assert torch.allclose(grad, torch.autograd.grad(plain.square().sum(), x)[0], rtol=1e-14)
+
+
+def test_tensors_that_are_no_parameters_are_wide_too() -> None:
+    """Weights of classes in a loss, backward pass included; a narrow tensor that is written keeps its type."""
+    weights, kept = torch.tensor([1.0, 2.0, 0.5]), torch.zeros(2)
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([0, 1, 2, 1])
+    with in_float64():
+        loss = f.cross_entropy(x, targets, weight=weights)
+        loss.backward()
+        kept.copy_(x.detach()[0, :2])
+    assert x.grad is not None
+    found, x.grad = x.grad, None
+    f.cross_entropy(x, targets, weight=weights.double()).backward()
+    assert torch.equal(found, x.grad)
+    assert kept.dtype == torch.float32
+    assert kept.any()

@@ -48,6 +48,18 @@ def test_another_type_is_judged_in_float64_alone(tmp_path: Path, capsys: pytest.
     assert "float32: not judged" in text
 
 
+def test_micro_batches_with_batch_norm_are_held_against_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "one engine that streams the same 2 micro-batches (batch norm takes its statistics from each)"
+    status, text, (verdict,) = verified(tmp_path, capsys, "--stages", "2", "--micro-batches", "2")
+    assert (status, verdict["against"]) == (0, said)
+    assert f"equal to {said}" in text
+    _, text, (verdict,) = verified(tmp_path, capsys, "--data", "2")
+    assert verdict["against"] == "one engine"
+    assert "streams" not in text
+
+
 def test_in_python() -> None:
     torch.manual_seed(0)
     verdicts = trine.verify(

@@ -61,7 +61,9 @@ def test_no_more_runs_than_it_takes() -> None:
 
 def test_a_nan_is_infinitely_far() -> None:
     """Wherever it stands: among outputs, or in one gradient."""
-    want = Reference(0.0, [[torch.ones(2).double(), torch.ones(3).double()]], {"w": torch.ones(2).double()}, {}, {})
+    want = Reference(
+        0.0, [{0: torch.ones(2).double(), 1: torch.ones(3).double()}], {"w": torch.ones(2).double()}, {}, {}
+    )
     good = {("0", 0): torch.ones(2), ("1", 0): torch.ones(3)}
     nan = torch.tensor([1.0, float("nan")])
     assert distance(want, good, {"w": torch.ones(2)}) == 0
@@ -72,12 +74,13 @@ def test_a_nan_is_infinitely_far() -> None:
 
 
 def test_what_is_missing_is_far() -> None:
-    want = Reference(0.0, [[torch.ones(2)], [torch.ones(2)]], {"w": torch.ones(2), "v": torch.ones(2)}, {}, {})
+    want = Reference(0.0, [{0: torch.ones(2)}, {0: torch.ones(2)}], {"w": torch.ones(2), "v": torch.ones(2)}, {}, {})
     both = {("0", 0): torch.ones(2), ("0", 1): torch.ones(2)}
     assert distance(want, both, {"w": torch.ones(2)}) == pytest.approx(0.5**0.5)
     first = {("0", 0): torch.ones(2)}
     assert distance(want, first, want.gradients) == float("inf")
-    assert outputs_apart(want, first)[-1] == ("micro-batch 1, which has none", float("inf"))
+    assert outputs_apart(want, first)[-1] == ("output 0, micro-batch 1, which is missing", float("inf"))
+    assert distance(want, both | {("1", 0): torch.ones(2)}, want.gradients) == float("inf")
 
 
 def test_other_types_are_not_float32() -> None:

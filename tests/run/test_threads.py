@@ -35,12 +35,20 @@ def test_no_step_after_a_failed_one(engines: Threads) -> None:
 
 def test_an_interrupt_ends_the_engines(engines: Threads) -> None:
     """Ctrl-C while one engine waits for another that never comes."""
-    engines.engines[0].run = lambda step: iter(())  # type: ignore[method-assign,assignment,return-value]
     main = threading.main_thread().ident
     assert main is not None
-    threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        engines.step(a_step(), tensors=False)
+
+    def interrupt(step: Step) -> Iterator[None]:
+        signal.pthread_kill(main, signal.SIGINT)
+        yield from ()
+
+    engines.engines[0].run = interrupt  # type: ignore[method-assign,assignment]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have left it ignored
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            engines.step(a_step(), tensors=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not any(worker.is_alive() for worker in engines.workers)
 
 

@@ -6,6 +6,7 @@ from tests.run.small import apart, images, language, net, words
 from torch import Tensor
 from torch.nn import functional
 
+import trine
 from trine.capture.export import capture
 from trine.capture.model import make_model
 from trine.errors import BadInput, PlanMismatch
@@ -95,6 +96,26 @@ def test_frozen_parameters_stay():
     assert not torch.equal(state["head.weight"], module.head.weight)
 
 
+def test_a_micro_batch_without_any_target_and_a_buffer_that_is_only_written():
+    def remember(module: torch.nn.Module, _: object, y: Tensor) -> None:
+        module.last.copy_(y.detach().mean(0))
+
+    module = net()
+    module.register_forward_hook(remember)
+    module.register_buffer("last", torch.zeros(5, dtype=X.dtype))
+    y = torch.tensor([1, -100, -100, -100])
+    graph = capture(make_model(module, X[:2], y[:2], functional.cross_entropy), training=True, with_loss=True).graph
+    plan = build(graph, stages=2, micro_batches=2, batch=4)
+    given = {"loss": functional.cross_entropy, "optimizer": ADAM, "inputs": X, "targets": y}
+    with train_step(module, plan, **given) as step:
+        loss, state = step((X, y)), step.state_dict()
+    assert float(loss) == pytest.approx(functional.cross_entropy(net()(X[:2]), y[:2]).item(), abs=EXACT)
+    own = net()
+    own(X[:2])
+    assert torch.allclose(state["last"], own(X[2:]).mean(0))
+    assert all(value.isfinite().all() for value in state.values())
+
+
 def test_the_learning_rate_may_follow_a_schedule():
     with steps(PLANS["data"], optimizer=OptimizerSpec("sgd", lr=1.0)) as step:
         schedules = [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.0) for optimizer in step.optimizers]
@@ -140,3 +161,13 @@ def test_on_processes():
         for batch in BATCHES[:2]:
             step(batch)
         assert apart(state, step.state_dict()) < EXACT
+
+
+def test_the_answer_of_plan_is_a_plan():
+    planned = trine.plan(net(), inputs=X, targets=Y, loss=functional.cross_entropy, engines=2)
+    with steps(planned) as step:
+        assert step.plan == planned.best
+    with pytest.raises(BadInput, match=r"trine\.plan"):
+        steps(2)
+    with pytest.raises(BadInput, match="OptimizerSpec"):
+        steps(planned, optimizer=torch.optim.SGD(net().parameters(), lr=0.1))

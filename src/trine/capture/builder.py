@@ -11,6 +11,7 @@ from trine.errors import CaptureFailed
 from trine.graph.graph import ITEM_BYTES, Graph, Kind, Operator, Output, Tensor, refs
 
 Sort = tuple[tuple[int, ...], str]  # shape and data type of a tensor
+BY_VALUES = "Change that line so that it does not depend on the values of tensors"  # a way out
 
 
 class Builder:
@@ -25,10 +26,10 @@ class Builder:
         self._taken = set(reserved)
         self._counts: dict[str, int] = {}
 
-    def fail(self, why: str) -> CaptureFailed:
-        """The error for what stands at the present line of the model."""
+    def fail(self, why: str, change: str = "") -> CaptureFailed:
+        """The error for what stands at the present line of the model; ``change``: the way out."""
         place = f" in module {self.module}" if self.module else ""
-        return CaptureFailed(model=self.model, line=self.source, why=why + place)
+        return CaptureFailed(model=self.model, line=self.source, why=why + place, change=change)
 
     def fresh(self, base: str) -> str:
         """A name that nothing has yet: ``conv2d``, ``conv2d_1``, …"""
@@ -50,10 +51,11 @@ class Builder:
     def sort_of(self, value: torch.Tensor, what: str = "a tensor") -> Sort:
         """Shape and data type of a traced tensor."""
         if not all(type(n) is int for n in value.shape):
-            raise self.fail(f"{what} has a shape that depends on data")
+            raise self.fail(f"{what} has a shape that depends on data", BY_VALUES)
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in ITEM_BYTES:
-            raise self.fail(f"{what} has the data type {dtype}, which is not supported")
+            change = "Write it in real numbers (torch.view_as_real)" if value.is_complex() else "Use another data type"
+            raise self.fail(f"{what} has the data type {dtype}, which is not supported", change)
         return tuple(value.shape), dtype
 
     def sort(self, ref: str) -> Sort:

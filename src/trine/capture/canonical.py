@@ -60,7 +60,8 @@ def canonical(b: Builder, call: Call, tags: list[Any]) -> Any:
         return RULES[base](b, call)
     draws = torch.Tag.nondeterministic_seeded in tags
     if draws and call.args.get("dropout_p", 1.0) != 0.0 and call.args.get("training", True):
-        raise b.fail(f"{call.target} draws random numbers that cannot be repeated on tiles")
+        change = "Leave this randomness out, or draw it outside of the model and make it an input"
+        raise b.fail(f"{call.target} draws random numbers that cannot be repeated on tiles", change)
     return as_is(b, call)
 
 
@@ -334,7 +335,10 @@ def native_dropout(b: Builder, call: Call) -> Any:
 @rule("bernoulli")
 def bernoulli(b: Builder, call: Call) -> Any:
     if not isinstance(call.args.get("p"), float):
-        raise b.fail("bernoulli draws with a probability for each element, which is not supported")
+        raise b.fail(
+            "bernoulli draws with a probability for each element, which is not supported",
+            "Draw with one probability for all, or outside of the model",
+        )
     shape, dtype = call.sort
     args = {"shape": list(shape), "p": call["p"], "index": b.draw(), "dtype": "dtype:" + dtype}
     return b.one("trine.bernoulli", args, call.sort)

@@ -12,12 +12,24 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from trine.capture.builder import Builder, module_of, schema_args, source_of
+from trine.capture.builder import BY_VALUES, Builder, module_of, schema_args, source_of
 from trine.capture.canonical import Call, canonical
 from trine.capture.inputs import Inputs, slice_batch
 from trine.capture.mode import in_mode
 from trine.capture.model import Model
-from trine.capture.traps import close_no_grad, guarded, line_of, quiet, refuse_state, why
+from trine.capture.own_error import refuse_own_error
+from trine.capture.traps import (
+    close_no_grad,
+    guarded,
+    is_by_values,
+    line_of,
+    quiet,
+    refuse_embeddings,
+    refuse_lookups,
+    refuse_state,
+    why,
+    without_counters,
+)
 from trine.errors import BadInput, CaptureFailed, TrineError
 from trine.graph.graph import Graph, Kind, Output, check
 
@@ -69,8 +81,13 @@ class _Whole(nn.Module):
         self.model = model.module
         self.loss = model.loss
         self.with_loss = with_loss
+        self.named = model.name
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], targets: Any) -> Any:
+        with without_counters(self, self.named):
+            return self._forward(args, kwargs, targets)
+
+    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], targets: Any) -> Any:
         if not self.with_loss:
             return None, self.model(*args, **kwargs)
         if self.loss is not None:
@@ -113,6 +130,8 @@ def _export(model: Model, inputs: Inputs, training: bool, with_loss: bool, diffe
     device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
     example = pytree.tree_map_only(torch.Tensor, lambda t: t.clone().to(device), _structure(inputs, with_loss))
     whole = _Whole(model, with_loss)
+    if differentiable:
+        refuse_embeddings(model.module, model.name)
     with in_mode(model.module, training), quiet() as assigned, guarded(model.name, differentiable):
         try:
             program = torch.export.export(whole, example, strict=False)
@@ -122,8 +141,14 @@ def _export(model: Model, inputs: Inputs, training: bool, with_loss: bool, diffe
         except (TrineError, MemoryError):
             raise
         except Exception as error:  # whatever the model's own code raises
-            raise CaptureFailed(model=model.name, line=line_of(error), why=why(error)) from error
+            change = BY_VALUES if is_by_values(error) else ""
+            failed = CaptureFailed(model=model.name, line=line_of(error), why=why(error), change=change)
+            if not is_by_values(error):
+                refuse_own_error(whole, example, model.name)
+            raise failed from error
     refuse_state(program, assigned, model.name)
+    if differentiable:
+        refuse_lookups(program, model.name)
     return program
 
 
@@ -203,7 +228,7 @@ def _operators(program: ExportedProgram, builder: Builder, env: dict[str, Any]) 
             continue
         if not isinstance(node.target, torch._ops.OpOverload):
             if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, torch.SymFloat)):
-                raise builder.fail("a shape depends on data")
+                raise builder.fail("a shape depends on data", BY_VALUES)
             raise builder.fail(f"it contains {name}, which is no operator on tensors")
         if _is_assert(node.target):
             continue
@@ -211,7 +236,7 @@ def _operators(program: ExportedProgram, builder: Builder, env: dict[str, Any]) 
         listed = isinstance(value, (list, tuple))
         values = value if listed else (value,)
         if any(isinstance(v, (torch.SymInt, torch.SymBool, torch.SymFloat)) for v in values):
-            raise builder.fail("a shape or a number depends on data")
+            raise builder.fail("a shape or a number depends on data", BY_VALUES)
         sorts = tuple(builder.sort_of(v) if isinstance(v, torch.Tensor) else None for v in values)
         users = tuple(u.args[1] for u in node.users) if listed else ()
         call = Call(str(node.target), schema_args(node, env, builder), sorts, users, listed)  # type: ignore[arg-type]
@@ -242,8 +267,13 @@ def _outputs(
             raise builder.fail(f"the model has an output of kind {spec.kind.name} ({spec.target})")
     loss, *rest = leaves
     if with_loss:
-        if not isinstance(loss, str) or builder.shape(loss) != ():
-            raise builder.fail("the loss is not one number")
+        is_tensor = isinstance(loss, str) and loss.startswith("%")
+        if not is_tensor or builder.shape(loss) != ():
+            what = f"a tensor of shape {builder.shape(loss)}" if is_tensor else "no tensor"
+            raise BadInput(
+                f"The loss of {builder.model} is not one number: it is {what}.", "",
+                "Return a scalar, such as its mean.",
+            )  # fmt: skip
         outputs.append(Output("loss", loss[1:]))
     results: list[Any] = []
     for number, ref in enumerate(rest):

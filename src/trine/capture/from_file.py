@@ -98,7 +98,8 @@ def exported_model(path: Path, wishes: Wishes) -> Model:
 def _complete(module: nn.Module, inputs: Any, given: dict[str, Any], name: str, seed: int) -> Model:
     """With the assumed loss where none was given and the module does not compute it."""
     if given.get("loss") is None and "targets" not in given:
-        model = make_model(module, inputs, {}, name=name, seed=seed)
+        dims = {key: dim for key, dim in (given.get("batch_dims") or {}).items() if key != "targets"}
+        model = make_model(module, inputs, {}, batch_dims=dims, name=name, seed=seed)
         targets = assumed_targets(module, model.inputs.args, model.inputs.kwargs, seed + 1)
         given = given | {"targets": targets, "loss": assumed_loss}
     return make_model(module, inputs, name=name, seed=seed, weights="from the file", **given)
@@ -125,12 +126,14 @@ def _guarded(path: Path, run: Callable[[], Any]) -> Any:
         return run()
     except TrineError:
         raise
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         own = path.resolve()
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == own]
         line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
         place = f"{path.name}:{line}" if line else path.name
-        raise BadInput(f"{place} raised {type(error).__name__}: {error}.", "", "Correct the file.") from error
+        text = str(error).strip().rstrip(".")
+        what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        raise BadInput(f"{place} raised {what}.", "", "Correct the file.") from error
 
 
 def _as_dictionary(made: Any, where: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from trine.capture.inputs import random_tensor
 from trine.capture.mode import in_mode
+from trine.capture.traps import quiet
 from trine.errors import BadInput
 
 AUXILIARY = 0.4  # weight of the outputs of auxiliary classifiers
@@ -51,7 +52,7 @@ def assumed_targets(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
     change = (lambda t: t.to("meta")) if is_meta else mode.from_tensor
     fake = pytree.tree_map_only(torch.Tensor, change, (args, kwargs))
     try:
-        with in_mode(module, False), mode, torch.no_grad():
+        with in_mode(module, False), mode, torch.no_grad(), quiet():
             main, _ = parts(module(*fake[0], **fake[1]))
     except RuntimeError:  # it decides by its data
         if is_meta:

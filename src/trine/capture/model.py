@@ -73,6 +73,15 @@ def make_model(
     return Model(name or type(module).__name__, module, given, loss, optimizer or sgd, seed, weights)
 
 
+def check_trainable(model: Model) -> None:
+    """Raise BadInput for a model in which nothing learns."""
+    if not any(parameter.requires_grad for parameter in model.module.parameters()):
+        raise BadInput(
+            f"{model.name} has nothing to train: no parameter of it takes a gradient.", "",
+            "Use it for answers (--scenario cloud or device).",
+        )  # fmt: skip
+
+
 def resized(model: Model, batch: int) -> Model:
     """The model with example inputs of another batch size: random again, the same for the same seed."""
     if model.inputs.batch == batch:

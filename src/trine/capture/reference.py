@@ -64,13 +64,17 @@ def _draws(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 class _Wide(TorchDispatchMode):
-    """Makes float64 of every narrower floating type that an operator is asked for."""
+    """Makes float64 of every narrower floating type that an operator is asked for, and of every narrower tensor that
+    meets one in float64: a module in float64 may hold others that are no parameters, as a loss may its weights."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args = [_widened(item) for item in args]
         kwargs = {key: _widened(item) for key, item in (kwargs or {}).items()}
+        leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if not func._schema.is_mutable and any(leaf.dtype == torch.float64 for leaf in leaves):
+            args, kwargs = pytree.tree_map(_with_others, (args, kwargs))
         result = func(*args, **kwargs)
-        if isinstance(result, torch.Tensor) and result.dtype in _NARROW and not any(_tensors(args, kwargs)):
+        if isinstance(result, torch.Tensor) and result.dtype in _NARROW and not leaves:
             return result.double()  # made from nothing, in the default type
         return result
 
@@ -79,8 +83,8 @@ def _widened(item: Any) -> Any:
     return torch.float64 if isinstance(item, torch.dtype) and item in _NARROW else item
 
 
-def _tensors(*values: Any) -> Iterator[bool]:
-    return (isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(values))
+def _with_others(item: Any) -> Any:
+    return item.double() if isinstance(item, torch.Tensor) and item.dtype in _NARROW else item
 
 
 @contextmanager

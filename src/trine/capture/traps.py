@@ -6,17 +6,24 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from trine.capture.builder import short, source_of
-from trine.errors import CaptureFailed
+from trine.errors import BadInput, CaptureFailed
 
-LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._export", "torch.export._trace")
+LOGGERS = (
+    "torch.fx.experimental.symbolic_shapes", "torch._export", "torch.export._trace", "torch._subclasses.fake_tensor",
+)  # fmt: skip
+OWN = str(Path(__file__).parents[1])  # the folder of this package
+AS_BUFFER = "Register it as a buffer (self.register_buffer)"  # a way out
+PLAIN = (bool, int, float, str)
 
 
 @contextmanager
@@ -54,7 +61,59 @@ def refuse_state(program: ExportedProgram, assigned: list[str], model: str) -> N
     for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.CONSTANT_TENSOR and spec.target in assigned:
             name = (spec.target or "").removeprefix("model.")
-            raise CaptureFailed(model=model, line="", why=f"forward changes {name}, which must be a registered buffer")
+            why = f"forward changes {name}, which must be a registered buffer"
+            raise CaptureFailed(model=model, line="", why=why, change=AS_BUFFER)
+
+
+@contextmanager
+def without_counters(module: nn.Module, model: str) -> Iterator[None]:
+    """A plain number or text of a module that forward changes is state too: refused, and put back."""
+    before = [(path, part, _plain(part)) for path, part in module.named_modules()]
+    changed: list[str] = []
+    try:
+        yield
+    finally:
+        for path, part, values in before:
+            for key, now in _plain(part).items():
+                if key in values and not (now == values[key] or now != now):
+                    changed.append(f"{path}.{key}".removeprefix("model."))
+                    setattr(part, key, values[key])
+    if changed:
+        why = f"forward changes {changed[0]}, a plain value, which a graph would keep as it was"
+        raise CaptureFailed(model=model, line="", why=why, change=AS_BUFFER)
+
+
+def _plain(part: nn.Module) -> dict[str, Any]:
+    return {key: value for key, value in vars(part).items() if type(value) in PLAIN and key != "training"}
+
+
+_WHOLE = {  # options of an embedding with gradients that no engine can have for its part alone
+    "sparse": "its gradients are sparse, and engines exchange dense ones",
+    "scale_grad_by_freq": "its gradients depend on how often a word is in the whole batch, which no engine sees",
+}
+
+
+def refuse_embeddings(module: nn.Module, model: str) -> None:
+    """BadInput, for replicas of the module would have wrong gradients too."""
+    for path, part in module.named_modules():
+        for option, why in _WHOLE.items():
+            if isinstance(part, (nn.Embedding, nn.EmbeddingBag)) and getattr(part, option):
+                kind = type(part).__name__
+                place = f"Module {path} of {model}" if path else model
+                raise BadInput(f"{place} is {kind}({option}=True): {why}.", "", f"Write {kind}({option}=False).")
+
+
+def refuse_lookups(program: ExportedProgram, model: str) -> None:
+    """The same of calls of ``functional.embedding``."""
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        for position, argument in enumerate(schema.arguments if schema is not None else ()):
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            if given is True and argument.name in _WHOLE and "embedding" in schema.name:
+                raise BadInput(
+                    f"{source_of(node, __file__)} of {model} is an embedding with {argument.name}=True:"
+                    f" {_WHOLE[argument.name]}.", "", f"Write {argument.name}=False.",
+                )  # fmt: skip
 
 
 @contextmanager
@@ -141,13 +200,19 @@ def _stack_line() -> str:
 def line_of(error: BaseException) -> str:
     """The line of the model that raised the error, as ``file:line: text``."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_theirs(f.filename)]
+    frames = [f for f in frames if not f.filename.startswith(OWN)]
     return f"{short(frames[-1].filename)}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
+
+
+def is_by_values(error: BaseException) -> bool:
+    """Whether tracing failed because Python looks at the values of a tensor."""
+    return "DataDependent" in type(error).__name__
 
 
 def why(error: BaseException) -> str:
     """One sentence from an error of torch.export."""
     name = type(error).__name__
-    if "DataDependent" in name:
+    if is_by_values(error):
         return "a Python decision depends on the values of a tensor"
     text = str(error).strip().splitlines()
     return f"{name}: {text[0]}" if text else name

@@ -1,5 +1,6 @@
 """The command line: `trine VERB MODEL [options]`, one file a verb, loaded when it is called."""
 
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ _FAILED = 3
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line `words` (those of the process if None) and return the exit status."""
+    if words is None and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _ended)  # so that engines and their folders are removed
     try:
         status = _run(list(sys.argv[1:] if words is None else words))
         if status == _INTERRUPTED:
@@ -52,6 +55,10 @@ def main(words: Sequence[str] | None = None) -> int:
         else:
             traceback.print_exc()
         return _FAILED
+
+
+def _ended(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _run(words: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -9,6 +10,27 @@ from trine.errors import BadInput
 from trine.plan.plan import Plan
 
 LARGEST_BYTES = 16 * 1024**2
+
+
+class Answer(Protocol):
+    """What has a best plan: the answer of ``trine.plan``."""
+
+    @property
+    def best(self) -> Plan:
+        """The plan."""
+
+
+def given_plan(plan: Plan | Answer | Path | str) -> Plan:
+    """A plan as a user gives it: itself, the best of an answer, or from a file.  BadInput for anything else."""
+    best = getattr(plan, "best", plan)
+    if isinstance(best, Plan):
+        return best
+    if isinstance(plan, (str, Path)):
+        return read_plan(Path(plan))
+    raise BadInput(
+        f"A {type(plan).__name__} was given as a plan.", "A plan is what trine.plan(…) answers, or the path of a file.",
+        "For example: trine.plan(module, inputs=…, engines=2).",
+    )  # fmt: skip
 
 
 def write_plan(plan: Plan, path: Path) -> None:

@@ -173,6 +173,7 @@ class Flow:
             if output.kind == "loss":
                 slot = self.provide(output.tensor, stage, whole)
             elif output.kind == "buffer":
+                self.source(output.target, stage)  # it rests even if no operator reads it
                 slot = self.provide(output.tensor, *self.rest[output.target])
             else:
                 slot = self.source(output.tensor, stage)
@@ -204,19 +205,21 @@ def active_tensors(
 def resting(placement: Placement) -> dict[str, tuple[int, Layout]]:
     """Where every fed value rests: its home stage and layout.
 
-    A parameter or buffer whose readers all want the same cut rests cut; else whole.  Inputs rest as they are cut.
+    A parameter or buffer whose readers all want the same cut rests cut; else whole.  Inputs rest as they are cut.  A
+    buffer that nobody reads rests where its new value is made.
     """
     plan, graph = placement.plan, placement.graph
     wants: dict[str, list[tuple[int, Layout]]] = {}
     for placed in placement.placed:
         for name, need in zip(placed.op.inputs, placed.needs, strict=True):
             wants.setdefault(name, []).append((placed.stage, need))
+    makers = {o.target: min((s for n, s in placement.made if n == o.tensor), default=0) for o in graph.outputs}
     result: dict[str, tuple[int, Layout]] = {}
     for tensor in graph.tensors.values():
         if tensor.kind == "activation":
             continue
         seen = wants.get(tensor.name, [])
-        home = min((stage for stage, _ in seen), default=0)
+        home = min((stage for stage, _ in seen), default=makers.get(tensor.name, 0))
         if tensor.kind == "input":
             result[tensor.name] = (home, placement.feeds[tensor.name])
         else:

@@ -133,15 +133,16 @@ class _Placer:
 
     def state_operator(self, op: Operator, stage: int, states: Sequence[Layout], lead: Sequence[int]) -> None:
         """Place the first operator of a rewrite: along an axis with ``lead > 1`` its input stays as it is cut and its
-        output is cut by coordinate along the axis's own leading dimension."""
+        output is cut by coordinate along the axis's own leading dimension; other inputs, which lack the dimension that
+        is cut, are whole on it."""
         rules: list[Rule | None] = []
         needs = [list[State]() for _ in op.inputs]
         layout: list[State] = []
         for number, size in enumerate(lead):
             if size != 1:
                 rules.append(Rule("state", size, (), ((0, number),)))
-                for need, have in zip(needs, states, strict=False):
-                    need.append(have[number])
+                for position, need in enumerate(needs):
+                    need.append(states[0][number] if position == 0 else WHOLE)
                 units = tuple(((c, c + 1),) for c in range(size))
                 layout.append(WHOLE if size == LOCAL else Split(number, units))
             else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trine.capture.model import Loss, Model, OptimizerFactory, make_model, resized
+from trine.capture.model import Loss, Model, OptimizerFactory, check_trainable, make_model, resized
 from trine.cost.profile import Profile, load_profile, save_profile
 from trine.errors import BadInput, CaptureFailed, TrineError
 from trine.measure.allocator import keep_memory
@@ -35,7 +35,7 @@ from trine.report.wish import (
 )  # fmt: skip
 from trine.report.write import write_file
 from trine.run.job import Job
-from trine.run.plain import Plain
+from trine.run.plain import Plain, own_errors
 from trine.scenario.scenario import BATCHES, KINDS, TITLES, Kind, Scenario
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def compare(
             setting = Setting(count, "processes" if on == "processes" else "threads", budget_s=left_s)
             scenario = Scenario(kind, batch or BATCHES[kind])
             speak(f"{kind}: planning")
-            forecasts.append(forecast(resized(model, scenario.batch), scenario, setting, profiles, speak, by_hand))
+            forecasts.append(_forecast(model, scenario, setting, profiles, speak, by_hand))
     except KeyboardInterrupt:
         if not forecasts:
             raise
@@ -120,6 +120,15 @@ def compare(
     return now()
 
 
+def _forecast(
+    model: Model, scenario: Scenario, setting: Setting, profiles: Profiles, say: Say, by_hand: Sequence[Plan]
+) -> Forecast:
+    """The forecast at the scenario's batch; what the model itself raises is BadInput."""
+    sized = resized(model, scenario.batch)
+    with own_errors(Job(sized, scenario.training)):
+        return forecast(sized, scenario, setting, profiles, say, by_hand)
+
+
 def _engines(asked: int | None, num_cores: int) -> int:
     """How many engines; BadInput for more than there are cores."""
     if asked is not None and asked > num_cores:
@@ -150,6 +159,8 @@ def _by_hand(
     for kind in kinds:
         result[kind] = []
         try:
+            if kind == "training":
+                check_trainable(model)
             if plans is not None:
                 job = Job(resized(model, batch or BATCHES[kind]), kind == "training")
                 result[kind] = [enough(plan, engines) for plan in plans(job)]
@@ -237,7 +248,8 @@ def _measure_all(
             e.row = msgspec.structs.replace(e.row, note=f"{e.row.note} Not measured: the budget was over.".strip())
             continue
         say(f"measuring {number + 1} of {len(queue)}: {e.row.scenario}, {e.row.row} ({e.row.describes})")
-        measure(e, f, truths[id(f)], on, base, seconds=max(0.5, min(3.0, left / (2 * (len(queue) - number)))))
+        with own_errors(f.job):
+            measure(e, f, truths[id(f)], on, base, seconds=max(0.5, min(3.0, left / (2 * (len(queue) - number)))))
         measured[id(f), e.row.describes] = e.row
         done()
     if with_memory:

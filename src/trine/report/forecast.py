@@ -18,6 +18,7 @@ from trine.planner.predict import Prediction, predict
 from trine.program.program import Program
 from trine.report.rows import Figures, Row
 from trine.run.job import Job
+from trine.run.judge import ONE_ENGINE, against
 from trine.run.plain import check_runs
 from trine.scenario.scenario import TITLES, Scenario
 from trine.trace.trace import Trace
@@ -96,7 +97,7 @@ def forecast(
         return MeasuredCosts(profiles.one, len(programs), setting.link, optimizer_name(model.optimizer))
 
     def told(plan: Plan, programs: tuple[Program, ...], than_s: float | None = None) -> tuple[Prediction, Trace]:
-        return predict(plan, programs, cost(programs), than_s, job.optimizer_states)
+        return held(job, plan, predict(plan, programs, cost(programs), than_s, job.optimizer_states))
 
     def time(programs: Sequence[Program], share: float) -> None:
         profiles.one = measure_operators(
@@ -140,6 +141,15 @@ def forecast(
     return result
 
 
+def held(job: Job, plan: Plan, told: tuple[Prediction, Trace]) -> tuple[Prediction, Trace]:
+    """A prediction whose reason says what the plan is held against, where that is not simply one engine."""
+    known = against(job.graph_for(plan.micro_batches), plan)
+    if known == ONE_ENGINE or plan.batch_norm == "local":
+        return told
+    found, trace = told
+    return msgspec.structs.replace(found, reason=f"{found.reason} Held against {known}.".strip()), trace
+
+
 def choose(plans: Sequence[Plan], rough: dict[str, float]) -> dict[str, Plan]:
     """The most promising plan of each kind, those that use the most engines first, and the best two of all."""
     result: dict[str, Plan] = {}
@@ -172,7 +182,8 @@ def entry(
     row = Row(
         TITLES[scenario.kind], name, msgspec.to_builtins(plan) if plan is not None else None,
         plan.describe() if plan is not None else f"{threads} intra-op thread{'s' if threads > 1 else ''}",
-        figures, None, None, p.reason, datetime.now(UTC).isoformat(timespec="milliseconds"), p.calibrated, note=note,
+        figures, None, None, p.reason, datetime.now(UTC).isoformat(timespec="milliseconds"),
+        calibrated=p.calibrated, note=note,
     )  # fmt: skip
     return Entry(row, plan, programs, threads)
 

@@ -13,6 +13,7 @@ from trine.cluster.cluster import Cluster
 from trine.cluster.room import shortage
 from trine.errors import BadInput
 from trine.measure.operators import optimizer_name
+from trine.plan.file import Answer, given_plan
 from trine.plan.plan import Plan
 from trine.planner.predict import explain
 from trine.program.program import Program
@@ -35,13 +36,13 @@ MOST_ROWS = 32
 
 
 def simulate(
-    module: Any, plan: Plan, *, inputs: Any = None, targets: Any = None, loss: Loss | None = None,
+    module: Any, plan: Plan | Answer | Path | str, *, inputs: Any = None, targets: Any = None, loss: Loss | None = None,
     optimizer: OptimizerFactory | None = None, batch_dims: dict[str, int | None] | None = None,
     cluster: str | Cluster | None = None, training: bool = True, directory: Path | None = None,
 ) -> Trace:  # fmt: skip
     """The predicted trace of a plan, on a cluster or on this machine's cores."""
     model = module if isinstance(module, Model) else make_model(module, inputs, targets, loss, optimizer, batch_dims)
-    job = Job(model, training)
+    job, plan = Job(model, training), given_plan(plan)
     programs = job.compiled(plan).programs()
     basis = costs_for(None, cluster, directory)
     enough(plan, basis.cluster.num_engines)

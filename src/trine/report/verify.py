@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from rich.console import Console
 
-from trine.capture.model import Loss, Model, OptimizerFactory, make_model
+from trine.capture.model import Loss, Model, OptimizerFactory, check_trainable, make_model
 from trine.errors import BadInput, CaptureFailed
 from trine.plan.plan import Plan
 from trine.report.fits import explained
@@ -26,10 +26,10 @@ from trine.report.wish import (
 from trine.report.write import write_file
 from trine.run.distance import Near
 from trine.run.job import Job
-from trine.run.judge import Expected, Verdict, expected, judge
+from trine.run.judge import ONE_ENGINE, Expected, Verdict, expected, judge
 from trine.run.judge_replicas import judge_replicas
 from trine.run.near import OneEngine, is_float32, judge_float32, one_engine
-from trine.run.plain import check_runs
+from trine.run.plain import check_runs, own_errors
 
 if TYPE_CHECKING:
     from trine.cli.options import Options
@@ -49,6 +49,8 @@ def verify(
     are possible.  One verdict for each plan and runtime.
     """
     model = module if isinstance(module, Model) else make_model(module, inputs, targets, loss, optimizer, batch_dims)
+    if training:
+        check_trainable(model)
     job = Job(model, training, float64=True)
     try:
         job.graph()
@@ -73,8 +75,9 @@ def verdicts(job: Job, plans: Sequence[Plan], on: Sequence[str], listener: Liste
             )  # fmt: skip
         m = plan.micro_batches
         if m not in references:
-            references[m] = expected(job, plan)
-            singles[m] = one_engine(narrow, plan, references[m].steps[0])
+            with own_errors(narrow):
+                references[m] = expected(job, plan)
+                singles[m] = one_engine(narrow, plan, references[m].steps[0])
         for runtime in on:
             with explained(job, plan):
                 verdict = judge(job, plan, runtime, reference=references[m])
@@ -95,6 +98,8 @@ def run(options: "Options") -> int:
     start, result = time.monotonic(), list[Verdict]()
     console.print(header(asked.model, options.model))
     for training in sorted({name == "training" for name in scenarios}, reverse=True):
+        if training:
+            check_trainable(asked.model)
         job = Job(asked.model, training, float64=True)
         steps = "three training steps" if training else "inference"
         console.print(f"float64, {steps}, batch {job.batch}; step 1 in float32 too")
@@ -133,10 +138,12 @@ def only_replicas(job: Job, options: "Options", error: CaptureFailed) -> Verdict
 
 
 def show(console: Console, verdict: Verdict, verbose: bool) -> None:
-    """A verdict in three lines, all differences if asked for or if it is no."""
+    """A verdict in three lines or four, all differences if asked for or if it is no."""
     worst = verdict.worst()
     word = "equal" if verdict.equal else "DIFFERS"
     console.print(f"  {word}  {verdict.plan.describe()}  on {verdict.on}", soft_wrap=True)
+    if verdict.against != ONE_ENGINE:
+        console.print(f"         {'equal to' if verdict.equal else 'differs from'} {verdict.against}", soft_wrap=True)
     console.print(
         f"         worst: {worst.kind} of step {worst.step + 1}, {worst.value:.1e} at {worst.where}"
         f" (limit {worst.limit:.1e})",
@@ -178,7 +185,7 @@ def write_json(path: Path, result: Sequence[Verdict]) -> None:
     """All verdicts as JSON."""
     rows = [
         {
-            "plan": msgspec.to_builtins(v.plan), "on": v.on, "equal": v.equal, "drift": v.drift,
+            "plan": msgspec.to_builtins(v.plan), "on": v.on, "equal": v.equal, "against": v.against, "drift": v.drift,
             "bytes_sent": v.bytes_sent, "differences": msgspec.to_builtins(v.differences),
             "shares": msgspec.to_builtins(v.shares), "float32": float32_json(v.float32),
         }

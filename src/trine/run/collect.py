@@ -38,10 +38,10 @@ class Whole:
     bytes_sent: list[int]
 
     def loss(self, weights: Sequence[float]) -> Tensor | None:
-        """Loss of the whole batch."""
+        """Loss of the whole batch; a micro-batch that has no weight has no say, whatever its loss is."""
         if not self.losses:
             return None
-        return torch.stack([self.losses[m] * w for m, w in enumerate(weights)]).sum()
+        return torch.stack([self.losses[m] * w for m, w in enumerate(weights) if w]).sum()
 
 
 def report(engine: Engine, step: Step, *, tensors: bool = True) -> Report:

@@ -51,14 +51,20 @@ def largest(distances: Iterable[float]) -> float:
 
 
 def outputs_apart(want: Reference, results: Results) -> list[tuple[str, float]]:
-    """Where each output is, and how far from what is wanted; a micro-batch without any is infinitely far."""
+    """Where each output is, and how far from what is wanted; one that is missing, and one that is no tensor of the
+    module's output, is infinitely far."""
     found = []
     for (target, m), value in results.items():
-        position = int(target)
-        if position < len(want.outputs[m]):
-            found.append((f"output {target}, micro-batch {m}", relative(value, want.outputs[m][position])))
-    missing = [m for m, leaves in enumerate(want.outputs) if leaves and all(key[1] != m for key in results)]
-    return found + [(f"micro-batch {m}, which has none", float("inf")) for m in missing]
+        wanted = want.outputs[m].get(int(target))
+        apart = float("inf") if wanted is None else relative(value, wanted)
+        found.append((f"output {target}, micro-batch {m}", apart))
+    missing = [
+        (f"output {number}, micro-batch {m}, which is missing", float("inf"))
+        for m, leaves in enumerate(want.outputs)
+        for number in leaves
+        if (str(number), m) not in results and number not in want.unmade
+    ]
+    return found + missing
 
 
 def by_name(values: Mapping[str, Tensor], names: Mapping[str, tuple[str, ...]]) -> dict[str, Tensor]:

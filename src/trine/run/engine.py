@@ -256,13 +256,14 @@ class Engine:
                 step.results[tile, m] = self.values[tile, m]
 
     def seed_loss(self, instruction: Instruction, step: Step) -> None:
-        """Where gradients begin: the loss with its weight, or the results with the gradients that are given."""
+        """Where gradients begin: the loss with its weight, nowhere if that is zero (a mean over nothing is NaN, and so
+        are its gradients), or the results with the gradients that are given."""
         m = instruction.micro_batch
         for tile in self.program.seeds:
             given = step.gradients.get(self.program.results.get(tile, ""))
             if given is not None:
                 self.accumulate((tile, m), take(given, self.program.tiles[tile].box))
-            elif (tile, m) in self.values and tile in self.program.losses and m is not None:
+            elif (tile, m) in self.values and tile in self.program.losses and m is not None and step.weights[m]:
                 self.accumulate((tile, m), torch.full_like(self.values[tile, m], step.weights[m]))
 
     def collect(self) -> None:

@@ -112,6 +112,19 @@ class Job:
         """Whole-batch tensors of the graph's inputs."""
         return self.captured(next(iter(self.captures), None)).flatten(self.inputs)
 
+    @property
+    def unmade(self) -> frozenset[int]:
+        """Numbers of the outputs of which the graph makes nothing; none where there is no graph."""
+        if not self.captures:
+            return frozenset()
+        graph = next(iter(self.captures.values())).graph
+        seen, result = set[str](), set[int]()
+        for output in graph.outputs:
+            if output.kind == "user" and (output.tensor in seen or graph.tensors[output.tensor].kind != "activation"):
+                result.add(int(output.target))
+            seen.add(output.tensor)
+        return frozenset(result)
+
     def step(self, plan: Plan, number: int = 0) -> Step:
         """What a step of a plan is given; dropout is drawn from the model's seed."""
         captured = self.captured(next(iter(self.captures), None))
@@ -123,13 +136,18 @@ class Job:
 
 @dataclass
 class Reference:
-    """What one engine makes of a step, by names of the module; weights are those after the last step, else none."""
+    """What one engine makes of a step, by names of the module; weights are those after the last step, else none.
+
+    outputs: of each micro-batch, by number among all leaves of the output; unmade: those of which the graph makes
+    nothing, since they are given to the model or are another of its outputs.
+    """
 
     loss: float
-    outputs: list[list[Tensor]]
+    outputs: list[dict[int, Tensor]]
     gradients: dict[str, Tensor]
     buffers: dict[str, Tensor]
     weights: dict[str, Tensor]
+    unmade: frozenset[int] = frozenset()
 
 
 def reference_steps(
@@ -148,12 +166,13 @@ def reference_steps(
     opt = job.optimizer(trained) if job.optimizer is not None else None
     for number in range(num_steps):
         module.zero_grad(set_to_none=True)
-        loss, outputs = 0.0, []
+        loss, outputs = 0.0, list[dict[int, Tensor]]()
         for m, (low, high) in enumerate(rows):
             value, leaves = _one(job, module, job.inputs.map(_cut(low, high)), (job.model.seed, number, m))
             outputs.append(leaves)
-            if value is not None:
-                (value * shares[m]).backward()  # type: ignore[no-untyped-call]
+            if value is not None and shares[m]:
+                with in_float64() if job.float64 else nullcontext():
+                    (value * shares[m]).backward()  # type: ignore[no-untyped-call]
                 loss += float(value.detach()) * shares[m]
         gradients = {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
         if opt is not None:
@@ -162,7 +181,18 @@ def reference_steps(
             loss, outputs, gradients,
             {n: b.detach().clone() for n, b in module.named_buffers()},
             {n: p.detach().clone() for n, p in module.named_parameters() if number == num_steps - 1},
+            job.unmade,
         )  # fmt: skip
+
+
+def output_tensors(output: object) -> dict[int, Tensor]:
+    """The tensors of a module's output without gradients, by number among all its leaves, as graphs count them."""
+    return {n: leaf.detach() for n, leaf in enumerate(pytree.tree_leaves(output)) if isinstance(leaf, Tensor)}
+
+
+def cloned(value: Tensor, dim: int | None, number: int) -> Tensor:
+    """A copy of an input, for :meth:`Inputs.map`."""
+    return value.clone()
 
 
 def _nudge(module: nn.Module, number: int) -> None:
@@ -181,18 +211,18 @@ def _cut(low: int, high: int) -> Callable[[Tensor, int | None, int], Tensor]:
 
 def _one(
     job: Job, module: nn.Module, inputs: Inputs, clock: tuple[int, int, int]
-) -> tuple[Tensor | None, list[Tensor]]:
-    """Loss and output tensors of one micro-batch of the plain module."""
-    model = job.model
+) -> tuple[Tensor | None, dict[int, Tensor]]:
+    """Loss and output tensors of one micro-batch of the plain module, which may change its inputs: these are copies."""
+    model, inputs = job.model, inputs.map(cloned)
     wide = in_float64() if job.float64 else nullcontext()
     with in_mode(module, job.training), counted_random(*clock), wide, torch.set_grad_enabled(job.training):
         own_loss = job.training and model.loss is None
         extra = (inputs.targets or {}) if own_loss else {}
         output = module(*inputs.args, **inputs.kwargs, **extra)
-        leaves = [t for t in pytree.tree_leaves(output) if isinstance(t, Tensor)]
+        leaves = output_tensors(output)
         loss: Tensor | None = None
         if job.training and model.loss is not None:
             loss = model.loss(output, inputs.targets)
         elif own_loss:
             loss = output["loss"] if isinstance(output, dict) else output.loss
-    return loss, [leaf.detach() for leaf in leaves]
+    return loss, leaves

@@ -13,6 +13,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from trine.graph.graph import Graph
 from trine.plan.plan import Plan
 from trine.program.compile import batches
 from trine.program.share import Share, shares
@@ -23,6 +24,7 @@ from trine.run.runner import runner
 
 STRICT = 1e-9
 DRIFT_FACTOR = 100.0
+ONE_ENGINE = "one engine"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a plan on a runtime equals one engine; ``float32`` is its first step in that type, where it was asked."""
+    """Whether a plan on a runtime equals one engine; ``float32`` is its first step in that type, where it was asked.
+
+    against: what it was held against.
+    """
 
     plan: Plan
     on: str
@@ -51,6 +56,7 @@ class Verdict:
     shares: tuple[Share, ...]
     bytes_sent: tuple[int, ...]
     float32: Near | None = None
+    against: str = ONE_ENGINE
 
     @property
     def equal(self) -> bool:
@@ -100,7 +106,17 @@ def judge(job: Job, plan: Plan, on: str = "lockstep", num_steps: int = 3, refere
     finally:
         engines.close()
     placement = next(iter(compiled.flows.values())).placement
-    return Verdict(plan, on, tuple(differences), known.drift, shares(placement), tuple(sent))
+    return Verdict(
+        plan, on, tuple(differences), known.drift, shares(placement), tuple(sent), against=against(compiled.graph, plan)
+    )
+
+
+def against(graph: Graph, plan: Plan) -> str:
+    """What a plan is held against: one engine, with a word on micro-batches where they change the result."""
+    if plan.micro_batches == 1 or all(op.target != "trine.batch_norm" for op in graph.operators):
+        return ONE_ENGINE
+    streams = f"streams the same {plan.micro_batches} micro-batches"
+    return f"{ONE_ENGINE} that {streams} (batch norm takes its statistics from each)"
 
 
 def compare(

@@ -42,7 +42,7 @@ class OneEngine:
     def run(self, nudge: int = 0) -> float:
         """How far a run of the plain module is, with the intra-op threads that torch has now."""
         run = next(reference_steps(self.job, self.rows, self.shares, 1, nudge=nudge))
-        outputs = {(str(i), m): leaf for m, leaves in enumerate(run.outputs) for i, leaf in enumerate(leaves)}
+        outputs = {(str(i), m): leaf for m, leaves in enumerate(run.outputs) for i, leaf in leaves.items()}
         return distance(self.want, outputs, run.gradients)
 
     def near(self, whole: Whole, names: Mapping[str, tuple[str, ...]] | None = None) -> Near:

@@ -14,7 +14,7 @@ from trine.capture.inputs import Inputs
 from trine.capture.model import Loss, Model, make_model
 from trine.errors import BadInput
 from trine.graph.graph import Graph
-from trine.plan.file import read_plan
+from trine.plan.file import Answer, given_plan
 from trine.plan.plan import Plan
 from trine.run.differentiable import Call, Engines, Form, Through
 from trine.run.fit import Fit, fit
@@ -23,12 +23,12 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def parallelize(
-    module: nn.Module, plan: Plan | Path | str, *, inputs: Any, loss: Loss | None = None, targets: Any = None,
+    module: nn.Module, plan: Plan | Answer | Path | str, *, inputs: Any, loss: Loss | None = None, targets: Any = None,
     batch_dims: dict[str, int | None] | None = None,
 ) -> nn.Module:  # fmt: skip
     """A module with the parameters and buffers of the original that computes by the plan.
 
-    plan: a plan, or the file of one.
+    plan: what ``trine.plan`` answers, a plan, or the file of one.
     inputs: example inputs, for which the plan was made: a tensor, a tuple of arguments or a dictionary of them.
     loss, targets: those of the plan, if it was made for training with a loss; the plan is then held against the whole
         graph, else against the model's inputs.
@@ -38,8 +38,7 @@ def parallelize(
     other shapes and the other mode are captured when they first come.  A copy or a pickle is a parallel module of its
     own.  Raises PlanMismatch for a plan of another model, CaptureFailed where the module has no graph.
     """
-    if not isinstance(plan, Plan):
-        plan = read_plan(Path(plan))
+    plan = given_plan(plan)
     model = make_model(module, inputs, targets, loss, batch_dims=batch_dims, name=plan.model)
     found = fit(plan, model, with_loss=loss is not None or targets is not None)
     return Parallel(module, found, dict(batch_dims or {}))

@@ -2,8 +2,8 @@
 
 import copy
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import SimpleQueue
 from typing import Any
 
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from trine.capture.mode import in_mode
-from trine.capture.traps import line_of
-from trine.errors import BadInput, TrineError
-from trine.run.job import Job
+from trine.capture.own_error import is_memory, own_error
+from trine.errors import EngineFailed, TrineError
+from trine.run.job import Job, cloned
 
 
 class Plain:
@@ -26,8 +26,9 @@ class Plain:
         self, job: Job, optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None, num_threads: int, *,
         copied: bool = True,
     ) -> None:  # fmt: skip
-        """``copied``: train a copy; else the job's own module."""
+        """``copied``: train a copy, on copies of the inputs; else the job's own module."""
         self.job, self.num_threads = job, num_threads
+        self.inputs = job.inputs.map(cloned) if copied else job.inputs  # which the module may change
         self.watched: Callable[[], AbstractContextManager[None]] = nullcontext  # around each step
         self.module = copy.deepcopy(job.module) if copied else job.module
         trained = [p for p in self.module.parameters() if p.requires_grad]
@@ -60,7 +61,7 @@ class Plain:
         return result
 
     def _step(self) -> float | None:
-        model, inputs = self.job.model, self.job.inputs
+        model, inputs = self.job.model, self.inputs
         with in_mode(self.module, self.job.training):
             if not self.job.training:
                 with torch.inference_mode():
@@ -93,10 +94,19 @@ def check_runs(job: Job) -> None:
     except TrineError:
         raise
     except Exception as error:  # whatever the user's code raises
-        place = f" at {line_of(error)}" if line_of(error) else ""
-        why = (str(error).strip().splitlines() or [""])[0]
-        raise BadInput(
-            f"{job.model.name} raises {type(error).__name__}{place}: {why.rstrip('.')}.", "", "Correct the model."
-        ) from error
+        if is_memory(error):
+            raise
+        raise own_error(job.model.name, error) from error
     finally:
         plain.close()
+
+
+@contextmanager
+def own_errors(job: Job) -> Iterator[None]:
+    """Around work on a job: an error that its plain module raises by itself is BadInput."""
+    try:
+        yield
+    except Exception as error:  # whatever the user's code raises, here or on an engine
+        if isinstance(error, EngineFailed) or not (isinstance(error, TrineError) or is_memory(error)):
+            check_runs(job)
+        raise

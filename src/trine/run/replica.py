@@ -13,13 +13,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils import _pytree as pytree
 
 from trine.capture.from_file import load_file
 from trine.capture.inputs import Inputs
 from trine.capture.mode import in_mode
 from trine.capture.reference import in_float64
 from trine.run.gloo import PeerLost
+from trine.run.job import output_tensors
 from trine.run.synced import Together, synchronised
 from trine.run.undropped import without_dropout
 
@@ -54,10 +54,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Done:
-    """What a step left; of tensors only what was asked for."""
+    """What a step left; of tensors only what was asked for, outputs by number among all leaves."""
 
     loss: float | None
-    outputs: tuple[Tensor, ...]
+    outputs: dict[int, Tensor]
     gradients: dict[str, Tensor]
     state: dict[str, Tensor]
     bytes_sent: int
@@ -108,16 +108,14 @@ class Replica:
             sent += 2 * (self.setup.num_engines - 1) * num_bytes // self.setup.num_engines
         named = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         state = {name: value.detach() for name, value in named.items()} if rows.tensors else {}
-        return Done(
-            None if loss is None else float(loss.detach()), tuple(outputs) if rows.tensors else (), kept, state, sent
-        )
+        return Done(None if loss is None else float(loss.detach()), outputs if rows.tensors else {}, kept, state, sent)
 
-    def forward(self, inputs: Inputs) -> tuple[Tensor | None, list[Tensor]]:
+    def forward(self, inputs: Inputs) -> tuple[Tensor | None, dict[int, Tensor]]:
         """Loss and output tensors."""
         own_loss = self.setup.training and self.loss is None
         extra = (inputs.targets or {}) if own_loss else {}
         output = self.call(*inputs.args, **inputs.kwargs, **extra)
-        leaves = [leaf.detach() for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+        leaves = output_tensors(output)
         if not self.setup.training:
             return None, leaves
         if self.loss is not None:

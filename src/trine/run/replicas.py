@@ -123,8 +123,8 @@ def joined(done: Sequence[Done], parts: Sequence[tuple[int, int]]) -> Whole:
     sizes = [high - low for low, high in parts]
     losses = [d.loss * size / sum(sizes) for d, size in zip(done, sizes, strict=True) if d.loss is not None and size]
     results = {}
-    for number, outputs in enumerate(zip(*(d.outputs for d in done), strict=True)):
-        pieces = [t for t, size in zip(outputs, sizes, strict=True) if size]
+    for number in done[0].outputs:
+        pieces = [d.outputs[number] for d, size in zip(done, sizes, strict=True) if size]
         rowed = all(t.dim() and len(t) == size for t, size in zip(pieces, (s for s in sizes if s), strict=True))
         results[str(number), 0] = torch.cat(pieces) if rowed else pieces[0]
     loss = {0: torch.tensor(sum(losses), dtype=torch.float64)} if losses else {}

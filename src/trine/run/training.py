@@ -15,7 +15,7 @@ from trine.capture.inputs import Inputs
 from trine.capture.model import Loss, make_model
 from trine.errors import BadInput, PlanMismatch
 from trine.plan.build import check
-from trine.plan.file import read_plan
+from trine.plan.file import Answer, given_plan
 from trine.plan.plan import Plan
 from trine.program.compile import Compiled, batches
 from trine.program.program import Program
@@ -27,7 +27,7 @@ from trine.run.weights import micro_batch_weights
 
 
 def train_step(
-    module: nn.Module, plan: Plan | Path | str, *, loss: Loss | None = None, optimizer: Optimizer, inputs: Any,
+    module: nn.Module, plan: Plan | Answer | Path | str, *, loss: Loss | None = None, optimizer: Optimizer, inputs: Any,
     targets: Any = None, batch_dims: dict[str, int | None] | None = None, on: str | None = None, seed: int = 0,
 ) -> "TrainStep":  # fmt: skip
     """Training steps: ``step(batch) -> loss`` with ``batch = (inputs, targets)`` in the structure of the example.
@@ -41,8 +41,12 @@ def train_step(
     The module gives the first weights and is not changed; ``step.state_dict()`` has what they became.  Raises
     PlanMismatch for a plan of another model.
     """
-    if not isinstance(plan, Plan):
-        plan = read_plan(Path(plan))
+    plan = given_plan(plan)
+    if not callable(optimizer):
+        raise BadInput(
+            f"An {type(optimizer).__name__} was given as optimizer.", "Each engine makes its own, for its tiles.",
+            'Give a function of the parameters, or OptimizerSpec("adam", lr=0.01).',
+        )  # fmt: skip
     model = make_model(module, inputs, targets, loss, batch_dims=batch_dims, name=plan.model)
     job = Job(model, training=True)
     if plan.batch and plan.batch != job.batch:
