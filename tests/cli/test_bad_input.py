@@ -82,7 +82,6 @@ def plan(tmp_path: Path, said: Say) -> dict[str, Any]:
         (["compare", NET, "--engines", "4096"], ["4096 engines", "cores"]),
         (["compare", NET, "--data", "3", "--engines", "1"], ["needs 3 engines", "there are 1"]),
         (["compare", NET, "--html", "page.html"], ["--html", "--json"]),
-        (["compare", NET, "--trace", "t.json"], ["--trace", "simulate"]),
         (["compare", NET, "--save-plan", "p.json"], ["does not take --save-plan", "option of plan"]),
         (["compare", NET, "--on", "threads,processes"], ["one runtime at a time"]),
         (["plan", NET, "--engines", "1", "--data", "2"], ["needs 2 engines"]),

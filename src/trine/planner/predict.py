@@ -62,9 +62,9 @@ def explain(plan: Plan, programs: Sequence[Program], trace: Trace, sent: int, on
     points = sum(1 for t in programs[0].transfers.values() if t.kind in ("all_reduce", "all_gather", "reduce_scatter"))
     words = []
     if halo:
-        words.append(f"{halo} halo exchanges")
+        words.append(f"{halo} halo exchange{'s' * (halo > 1)}")
     if points:
-        words.append(f"{points} sequential points (statistics, sums, gathers)")
+        words.append(f"{points} sequential point{'s' * (points > 1)} (statistics, sums, gathers)")
     if programs[0].combines:
         words.append(f"the gradients of {summed(programs[0])} are summed")
     what = ", ".join(words) or "nothing is exchanged"

@@ -44,7 +44,7 @@ def main(rank: int, directory: str, pipe: "connection.Connection[bytes, bytes]",
         if dist.is_initialized():
             dist.destroy_process_group()
     except EOFError:
-        pass  # the parent closed the pipe
+        remove(directory)  # the parent is gone, perhaps killed
     except BaseException as error:  # noqa: BLE001  whatever it is, the parent must hear of it
         _last_words(pipe, _failure(error))
     sys.stdout.flush()
@@ -57,12 +57,17 @@ def _watch(directory: str) -> None:
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
-    for _ in range(5):  # the other engines remove it at the same moment, and may still write into it
+    remove(directory)
+    os._exit(1)
+
+
+def remove(directory: str) -> None:
+    """Remove the folder of the engines, which others of them may do at the same moment and may still write into."""
+    for _ in range(20):
         shutil.rmtree(directory, ignore_errors=True)
         if not Path(directory).exists():
             break
         time.sleep(0.05)
-    os._exit(1)
 
 
 def _load(path: Path) -> Any:
