@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 import torch
@@ -17,14 +16,14 @@ from trine.run.collect import Whole, together
 from trine.run.engine import Step
 from trine.run.record import measured_trace
 from trine.run.routes import exchanges, groups, routes
-from trine.run.supervisor import Supervisor
+from trine.run.supervisor import Supervised, Supervisor
 from trine.run.wire import Answer, Board, Job, Setup, pack
 from trine.trace.trace import Trace
 
 OPTIMIZER_IMPORTS = ("torch._dynamo",)  # what the first torch.optim.Optimizer of a process imports, in seconds
 
 
-class Processes:
+class Processes(Supervised):
     """One process for each engine, alive between steps; use as a context manager or call ``close``.
 
     optimizer: an ``OptimizerSpec``, or a function of the parameters that can be pickled.
@@ -47,7 +46,7 @@ class Processes:
         self.folder = tempfile.TemporaryDirectory(prefix="trine-")
         directory = Path(self.folder.name)
         self.board = Board(directory)
-        self.supervisor: Supervisor | None = None
+        self.supervisor = None
         try:
             pickled = picklable(optimizer)
             self._write(directory, state, pickled, timeout_s, intra_op_threads)
@@ -100,26 +99,6 @@ class Processes:
             raise
         self.bytes_received = [answers[rank].bytes_received for rank in sorted(answers)]
         return [answers[rank] for rank in sorted(answers)]
-
-    def close(self) -> None:
-        """End the engines."""
-        if self.supervisor is not None:
-            self.supervisor.close()
-        self._end()
-
-    def _end(self) -> None:
-        if self.supervisor is not None:
-            self.supervisor.end()
-            self.supervisor = None
-        self.folder.cleanup()
-
-    def __enter__(self) -> "Processes":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def picklable(optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None) -> bytes:

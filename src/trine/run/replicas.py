@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -24,13 +23,13 @@ from trine.run.collect import Whole
 from trine.run.job import Job
 from trine.run.processes import OPTIMIZER_IMPORTS
 from trine.run.replica import Done, Rows, Setup, start
-from trine.run.supervisor import Supervisor
+from trine.run.supervisor import Supervised, Supervisor
 from trine.run.wire import pack
 
 TIMEOUT_S = 60.0
 
 
-class Replicas:
+class Replicas(Supervised):
     """One process for each replica, alive between steps; use as a context manager or call ``close``.
 
     shares: how much of the batch each engine gets; equal parts if not said.
@@ -51,7 +50,7 @@ class Replicas:
             )
         content = picklable(job, optimizer)
         self.folder = tempfile.TemporaryDirectory(prefix="trine-")
-        self.supervisor: Supervisor | None = None
+        self.supervisor = None
         try:
             for rank in range(num_engines):
                 setup = Setup(rank, num_engines, timeout_s, user_files(), content, job.training, job.float64)
@@ -82,26 +81,6 @@ class Replicas:
             self._end()
             raise
         return joined([done[rank] for rank in range(len(parts))], parts)
-
-    def close(self) -> None:
-        """End the replicas."""
-        if self.supervisor is not None:
-            self.supervisor.close()
-        self._end()
-
-    def _end(self) -> None:
-        if self.supervisor is not None:
-            self.supervisor.end()
-            self.supervisor = None
-        self.folder.cleanup()
-
-    def __enter__(self) -> "Replicas":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def user_files() -> dict[str, str]:

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.process import BaseProcess
+from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 from trine.errors import EngineFailed, OutOfMemory, TrineError
 from trine.run import memory, worker
@@ -186,3 +187,28 @@ class Supervisor:
             process.join(END_S)
         for pipe in self.pipes:
             pipe.close()
+
+
+class Supervised:
+    """What runs in processes of its own that share a folder; use as a context manager or call ``close``."""
+
+    folder: TemporaryDirectory[str]
+    supervisor: Supervisor | None
+
+    def close(self) -> None:
+        """End the processes."""
+        if self.supervisor is not None:
+            self.supervisor.close()
+        self._end()
+
+    def _end(self) -> None:
+        if self.supervisor is not None:
+            self.supervisor.end()
+            self.supervisor = None
+        self.folder.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
