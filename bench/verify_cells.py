@@ -206,7 +206,8 @@ def on_disk(known: Expected) -> Expected:
     """The same with its tensors in a mapped file, which takes no memory that others need."""
     with tempfile.NamedTemporaryFile(prefix="reference-", dir=Path(__file__).resolve().parent.parent / "build") as file:
         torch.save([vars(step) for step in known.steps], file.name)
-        steps = torch.load(file.name, mmap=True, weights_only=True)
+        with torch.serialization.safe_globals([frozenset]):
+            steps = torch.load(file.name, mmap=True, weights_only=True)
     return Expected([Reference(**step) for step in steps], known.drift)
 
 
