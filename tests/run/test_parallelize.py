@@ -145,7 +145,7 @@ def test_a_forward_pass_without_gradients_keeps_nothing():
     with torch.no_grad():
         out = parallel(X)
     assert not out.requires_grad
-    assert all(not (e.values or e.tape or e.grads) for e in parallel._engines.threads.engines)
+    assert all(not (e.values or e.tape or e.grads) for e in parallel._crew.threads.engines)
     with torch.inference_mode():
         parallel.eval()(X)
 

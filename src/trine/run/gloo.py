@@ -67,12 +67,12 @@ class Gloo(Transport):
         self.places = {exchange.tag: place for place, exchange in enumerate(route.exchanges)}
         self.posted: dict[tuple[int, Tag], tuple[Tensor, dist.Work]] = {}
         self.sent: dict[tuple[int, Tag], tuple[Tensor, dist.Work]] = {}
-        self.next = 0
+        self.next, self.end = 0, len(route.exchanges)
 
-    def begin(self) -> None:
-        """Start of a step: post the first receives."""
-        self.next = 0
-        self._post_up_to(AHEAD - 1)
+    def begin(self, part: str = "all") -> None:
+        """Start of a step, or of its forward or backward part: post the first receives."""
+        self.next, self.end = self.route.span(part)
+        self._post_up_to(self.next + AHEAD - 1)
 
     def finish(self) -> None:
         """End of a step: wait for the sends of which nothing has said that they are done."""
@@ -102,7 +102,8 @@ class Gloo(Transport):
             work.wait()
         self.bytes_received += tensor.nbytes
         for done in self.route.done.get((peer, tag), ()):
-            self._await_send(peer, done)
+            if (peer, done) in self.sent:  # else it was awaited at the end of the forward part
+                self._await_send(peer, done)
         return tensor
         yield  # a generator that never waits
 
@@ -137,7 +138,7 @@ class Gloo(Transport):
         self.bytes_received += self.bytes_sent - before
 
     def _post_up_to(self, place: int) -> None:
-        while self.next <= min(place, len(self.route.exchanges) - 1):
+        while self.next <= min(place, self.end - 1):
             exchange = self.route.exchanges[self.next]
             self.next += 1
             for message in exchange.receives:

@@ -31,24 +31,11 @@ class Joined:
         self, program: Program, state: Mapping[str, Tensor],
         optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None, *, timeout_s: float = 60.0,
     ) -> None:  # fmt: skip
-        self.owns_group = not dist.is_initialized()
-        if self.owns_group:
-            dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
-        rank, size = dist.get_rank(), dist.get_world_size()
-        if (rank, size) != (program.rank, program.num_engines):
-            raise BadInput(
-                f"Process {rank} of {size} was given the program of engine {program.rank} of {program.num_engines}.",
-                "Each process runs the program of its own rank, and there are as many processes as engines.",
-                f"Start {program.num_engines} processes and give each program(rank).",
-            )
+        self.owns_group = connect(program.num_engines, timeout_s)
         alike(state, "were made with different weights", "Seed torch in the same way, or load the same file.")
-        known: list[tuple[object, ...]] = [()] * size
-        dist.all_gather_object(known, (exchanges(program), groups([program])))
-        ways = routes({r: item[0] for r, item in enumerate(known)}, len(program.batches))  # type: ignore[misc]
-        sets = sorted({group for item in known for group in item[1]})  # type: ignore[attr-defined]
-        self.transport = Gloo(rank, ways[rank], make_groups(sets), make_groups(sets, own=True))
+        self.transport = transport(program)
         self.engine = Engine(program, state, self.transport, None, optimizer)
-        self.bytes_received = [0] * size
+        self.bytes_received = [0] * program.num_engines
 
     def step(self, step: Step, *, tensors: bool = True) -> Whole:
         """Run one step; every rank gets the whole."""
@@ -101,16 +88,42 @@ def alike(tensors: Mapping[str, Tensor], what: str, remedy: str) -> None:
             raise BadInput(f"The processes {what}: {name} of process {rank} is not that of process 0.", "", remedy)
 
 
+def connect(num_engines: int, timeout_s: float = 60.0) -> bool:
+    """Whether the process group had to be made.  Raises BadInput if there are more or fewer processes than engines."""
+    owned = not dist.is_initialized()
+    size = int(os.environ.get("WORLD_SIZE", "1")) if owned else dist.get_world_size()
+    if size != num_engines:
+        raise BadInput(
+            f"{size} processes were started, and the plan has {num_engines} engines.", "Each process is one engine.",
+            f"Start {num_engines} processes (torchrun --nproc-per-node), or choose a plan of {size} engines.",
+        )  # fmt: skip
+    if owned:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
+    return owned
+
+
+def transport(program: Program) -> Gloo:
+    """This rank's end of all links; made on every rank at once, each with the Program of its own."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if (rank, size) != (program.rank, program.num_engines):
+        raise BadInput(
+            f"Process {rank} of {size} was given the program of engine {program.rank} of {program.num_engines}.",
+            "Each process runs the program of its own rank, and there are as many processes as engines.",
+            f"Start {program.num_engines} processes and give each program(rank).",
+        )
+    known: list[tuple[object, ...]] = [()] * size
+    dist.all_gather_object(known, (exchanges(program), groups([program])))
+    ways = routes({r: item[0] for r, item in enumerate(known)}, len(program.batches))  # type: ignore[misc]
+    sets = sorted({group for item in known for group in item[1]})  # type: ignore[attr-defined]
+    return Gloo(rank, ways[rank], make_groups(sets), make_groups(sets, own=True))
+
+
 def joined(
     programs: Sequence[Program], state: Mapping[str, Tensor],
     optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None,
 ) -> Joined:  # fmt: skip
     """The engine of this rank, given the Programs of all.  Raises BadInput if there are more or fewer processes."""
-    rank = dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
-    size = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
-    if size != len(programs):
-        raise BadInput(
-            f"{size} processes were started, and the plan has {len(programs)} engines.", "Each process is one engine.",
-            f"Start {len(programs)} processes (torchrun --nproc-per-node), or choose a plan of {size} engines.",
-        )  # fmt: skip
-    return Joined(programs[rank], state, optimizer)
+    owned = connect(len(programs))
+    result = Joined(programs[dist.get_rank()], state, optimizer)
+    result.owns_group = owned
+    return result

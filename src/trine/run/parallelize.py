@@ -1,4 +1,5 @@
-"""``parallelize``: a module that is used as the original and runs by a plan, on threads of this process."""
+"""``parallelize``: a module that is used as the original and runs by a plan, on threads of this process or on the
+processes that are there."""
 
 import weakref
 from dataclasses import replace
@@ -6,25 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from trine.capture.export import Captured, capture
 from trine.capture.inputs import Inputs
 from trine.capture.model import Loss, Model, make_model
-from trine.errors import BadInput
+from trine.errors import BadInput, UnknownName
 from trine.graph.graph import Graph
 from trine.plan.file import Answer, given_plan
 from trine.plan.plan import Plan
-from trine.run.differentiable import Call, Engines, Form, Through
+from trine.run.crew import Crew, OwnThreads, TheirProcesses
+from trine.run.differentiable import Call, Through
 from trine.run.fit import Fit, fit
+from trine.run.form import Form
 
 PLAIN = (bool, int, float, str, type(None))
+CREWS: dict[str, type[Crew]] = {"threads": OwnThreads, "joined": TheirProcesses}
 
 
 def parallelize(
     module: nn.Module, plan: Plan | Answer | Path | str, *, inputs: Any, loss: Loss | None = None, targets: Any = None,
-    batch_dims: dict[str, int | None] | None = None,
+    batch_dims: dict[str, int | None] | None = None, on: str | None = None,
 ) -> nn.Module:  # fmt: skip
     """A module with the parameters and buffers of the original that computes by the plan.
 
@@ -33,21 +38,26 @@ def parallelize(
     loss, targets: those of the plan, if it was made for training with a loss; the plan is then held against the whole
         graph, else against the model's inputs.
     batch_dims: argument → its batch dimension, None if it has none; else it is 0.
+    on: threads of this process; or joined, the processes that are there, each of which calls the same with the same
+        whole tensors and gets the whole results and gradients.  By default joined under ``torchrun``, else threads.
 
     Parameters are the very same, so ``state_dict``, ``torch.optim``, ``train`` and ``eval`` work as before.  Inputs of
     other shapes and the other mode are captured when they first come.  A copy or a pickle is a parallel module of its
     own.  Raises PlanMismatch for a plan of another model, CaptureFailed where the module has no graph.
     """
     plan = given_plan(plan)
+    on = on or ("joined" if dist.is_torchelastic_launched() else "threads")
+    if on not in CREWS:
+        raise UnknownName("runtime", on, CREWS)
     model = make_model(module, inputs, targets, loss, batch_dims=batch_dims, name=plan.model)
     found = fit(plan, model, with_loss=loss is not None or targets is not None)
-    return Parallel(module, found, dict(batch_dims or {}))
+    return Parallel(module, found, dict(batch_dims or {}), on)
 
 
 class Parallel(nn.Module):
     """See :func:`parallelize`.  It shares the original's dictionaries of parameters, buffers and submodules."""
 
-    def __init__(self, module: nn.Module, found: Fit, batch_dims: dict[str, int | None]) -> None:
+    def __init__(self, module: nn.Module, found: Fit, batch_dims: dict[str, int | None], on: str) -> None:
         training = module.training
         self.__dict__["_original"] = module
         super().__init__()
@@ -56,8 +66,8 @@ class Parallel(nn.Module):
         module.training = training
         own: dict[str, Any] = self.__dict__
         own["_found"], own["_batch_dims"] = found, batch_dims
-        own["_captures"], own["_forms"], own["_engines"] = {}, {}, Engines()
-        weakref.finalize(self, self._engines.close)
+        own["_captures"], own["_forms"], own["_on"], own["_crew"] = {}, {}, on, CREWS[on]()
+        weakref.finalize(self, self._crew.close)
 
     @property
     def training(self) -> bool:  # type: ignore[override]
@@ -82,7 +92,7 @@ class Parallel(nn.Module):
         form = self._forms[key, wanted]
         if form.leaves and self._found.plan.micro_batches > 1:
             raise self._streams("A forward pass with gradients")
-        call = Call(self, self._engines, form)
+        call = Call(self, self._crew, form)
         known = {**state, **given}
         plain = {name: value.detach() for name, value in known.items()}
         arguments = ({name: plain[name] for name in given}, captured.graph.batch_dims, plain)
@@ -154,7 +164,7 @@ class Parallel(nn.Module):
         self._forms.clear()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parallel, (self._original, self._found, self._batch_dims)
+        return Parallel, (self._original, self._found, self._batch_dims, self._on)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return self.__reduce__()

@@ -44,6 +44,12 @@ class Route:
     done: Mapping[tuple[int, Tag], tuple[Tag, ...]]
     num_micro_batches: int
 
+    def span(self, part: str) -> tuple[int, int]:
+        """Where the exchanges of a whole step (all), or of its forward or backward part, begin and end."""
+        end = len(self.exchanges)
+        border = next((n for n, exchange in enumerate(self.exchanges) if exchange.tag[0] == "b"), end)
+        return {"all": (0, end), "forward": (0, border), "backward": (border, end)}[part]
+
     def number(self, tag: Tag) -> int:
         """The tag as gloo takes it: equal on both sides, different for all messages of a step between two engines."""
         kind, number, *rest = tag
