@@ -32,7 +32,7 @@ from trine.run.job import Job, Reference
 from trine.run.judge import Expected, Verdict, expected, judge
 from trine.run.near import judge_float32, one_engine
 from trine.run.processes import Processes
-from trine.run.runner import RUNNERS
+from trine.run.runner import ALL, RUNNERS
 
 NUM_STEPS = 3
 
@@ -238,7 +238,7 @@ def main(keys: list[str]) -> None:
     """Judge the cells whose keys are given; a cell that raises is a record too, and the next one follows."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    RUNNERS["processes"] = partial(Processes, start_method="forkserver", timeout_s=300.0)
+    ALL["processes"] = partial(Processes, start_method="forkserver", timeout_s=300.0)
     left = [Cell.parse(key) for key in keys]
     while left:
         now = left[0]

@@ -79,12 +79,11 @@ def measure(entry: Entry, forecast: Forecast, truth: Truth, on: str, base: Probe
     try:
         with ready(entry, forecast.job, on) as run:
             whole = run.whole
-            for attempt in (0, 1):
-                before = probe(base.concurrency, duration_s=PROBE_S)
-                times = timed(run.step, seconds)
-                after = probe(base.concurrency, duration_s=PROBE_S)
-                if before.change(after) <= MOST_CHANGE or attempt:
-                    break
+            before = probe(base.concurrency, duration_s=PROBE_S)
+            times, after = timed(run.step, seconds), probe(base.concurrency, duration_s=PROBE_S)
+            if before.change(after) > MOST_CHANGE:
+                before = after
+                times, after = timed(run.step, seconds), probe(base.concurrency, duration_s=PROBE_S)
             if run.trace is not None:
                 entry.traces = (*entry.traces[:1], run.trace())
     except BadInput as error:  # of replicas that cannot be sent to other processes
