@@ -33,6 +33,11 @@ def index(high: int, *shape: int) -> Values:
     return Values(lambda g: torch.randint(0, high, shape, generator=g))
 
 
+def distinct(high: int, rows: int, count: int) -> Values:
+    """In each row so many different numbers below ``high``."""
+    return Values(lambda g: torch.rand(rows, high, generator=g).argsort(1)[:, :count])
+
+
 def bools(*shape: int) -> Values:
     return Values(lambda g: torch.randint(0, 2, shape, generator=g).bool())
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.laws.draw import Sample, Values, bools, index, ints, positive, reals, sample
+from tests.laws.draw import Sample, Values, bools, distinct, index, ints, positive, reals, sample
 from tests.laws.pieces import Piece
-from tests.laws.samples_space import CONVOLUTIONS, POOLS, RESAMPLINGS
+from tests.laws.samples_space import CONVOLUTIONS, POOLS, RESAMPLINGS, TRANSPOSED, UNFOLDINGS
 
 from trine.graph.part import volume
 
@@ -27,6 +27,10 @@ PRODUCTS = [
     sample("einsum", equation="B G H I D, B G H J D -> B G H I J", tensors=[ints(2, 3, 2, 5, 4), ints(2, 3, 2, 6, 4)],
            rules=6),
     sample("einsum", equation="ij,jk", tensors=[ints(5, 4), ints(4, 3)], rules=3),
+    sample("mv", self=ints(5, 4), vec=ints(4), rules=2), sample("dot", self=ints(5), tensor=ints(5), rules=1),
+    sample("outer", self=ints(5), vec2=ints(4), rules=2),
+    sample("baddbmm", self=ints(3, 5, 6), batch1=ints(3, 5, 4), batch2=ints(3, 4, 6), alpha=2, rules=4),
+    sample("baddbmm", self=ints(1, 6), batch1=ints(3, 5, 4), batch2=ints(3, 4, 6), rules=4),
 ]  # fmt: skip
 
 
@@ -81,7 +85,12 @@ ELEMENTWISE = [
     sample("__and__.Tensor", self=bools(3, 5), other=bools(5)),
     sample("addcmul", self=ints(3, 5), tensor1=ints(3, 1), tensor2=ints(5)),
     sample("smooth_l1_loss", self=reals(3, 5), target=reals(3, 5), reduction=0, exact=False),
-    sample("huber_loss", self=reals(3, 5), target=reals(3, 5), reduction=1, rules=0),
+    sample("huber_loss", self=reals(3, 5), target=reals(3, 5), reduction=1, exact=False, rules=2),
+    sample("mse_loss", self=ints(3, 5), target=ints(3, 5), reduction=2, rules=2),
+    sample("binary_cross_entropy_with_logits", self=reals(3, 5), target=positive(3, 5), pos_weight=positive(5),
+           reduction=1, exact=False, rules=2, frozen=("target", "pos_weight")),
+    sample("prelu", self=reals(3, 4, 5), weight=reals(4), rules=3),
+    sample("prelu", self=reals(3, 4, 5), weight=reals(1), rules=3),
 ]  # fmt: skip
 
 
@@ -124,6 +133,12 @@ JOININGS = [
     sample("reflection_pad2d", self=ints(2, 3, 5, 6), padding=[1, 2, 3, 0], rules=4),
     sample("replication_pad1d", self=ints(2, 3, 5), padding=[2, 3], rules=3),
     sample("slice_scatter", self=ints(4, 7), src=ints(4, 3), dim=1, start=2, end=5, rules=1),
+    sample("select_scatter", self=ints(4, 7, 3), src=ints(4, 3), dim=1, index=-2, rules=2),
+    sample("scatter.src", self=ints(4, 7), dim=1, index=distinct(7, 4, 3), src=ints(4, 3), rules=1),
+    sample("scatter.value", self=ints(4, 7), dim=1, index=index(7, 4, 3), value=2.0, rules=1),
+    sample("scatter_add", self=ints(4, 7), dim=0, index=index(4, 5, 7), src=ints(5, 7), rules=1),
+    sample("index_add", self=ints(4, 7, 2), dim=1, index=index(7, 3), source=ints(4, 3, 2), rules=2),
+    sample("index_fill.int_Scalar", self=ints(4, 7), dim=1, index=index(7, 3), value=2, rules=1),
 ]
 
 NORMS = [
@@ -201,7 +216,7 @@ RECURRENT = [
 ]  # fmt: skip
 
 SAMPLES = [
-    *CONVOLUTIONS, *POOLS, *PRODUCTS, *ATTENTIONS, *ELEMENTWISE, *REARRANGEMENTS, *JOININGS, *RESAMPLINGS, *NORMS,
+    *CONVOLUTIONS, *TRANSPOSED, *UNFOLDINGS, *POOLS, *PRODUCTS, *ATTENTIONS, *ELEMENTWISE, *REARRANGEMENTS, *JOININGS, *RESAMPLINGS, *NORMS,
     *REDUCTIONS, *LOOKUPS, *LOSSES, *FACTORIES, *RANDOM, *RECURRENT,
 ]  # fmt: skip
 
@@ -218,6 +233,10 @@ def _drops(sample: Sample, piece: Piece) -> bool:
     return sample.target == "trine.dropout"
 
 
+def _folds(sample: Sample, piece: Piece) -> bool:
+    return sample.target == "aten.col2im.default"
+
+
 def _reads_one_key(sample: Sample, piece: Piece) -> bool:
     return bool(sample.args.get("is_causal")) and piece.local.out_boxes[0][-2][0][0] == 0
 
@@ -227,5 +246,6 @@ WIDER: tuple[tuple[str, Callable[[Sample, Piece], bool]], ...] = (
     ("an output that lies wholly in padding reads no weight", _reads_only_padding),
     ("which words are read depends on the indices", _reads_words),
     ("a dropped element is not read", _drops),
+    ("a tap may lie outside the plane or the piece for all windows at its border", _folds),
     ("the first query row of causal attention sees one key, whose weight is one", _reads_one_key),
 )

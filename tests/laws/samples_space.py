@@ -38,7 +38,43 @@ CONVOLUTIONS = [
     ),
 ]  # fmt: skip
 
+def spread(weight: tuple[int, ...], here: tuple[int, ...], bias: bool = True, groups: int = 1, **args: Any) -> Sample:
+    num = len(weight) - 2
+    given: dict[str, Any] = {"input": ints(*here), "weight": ints(*weight), "groups": groups}
+    given |= {"bias": ints(weight[1] * groups)} if bias else {}
+    return sample(f"conv_transpose{num}d" + ("" if num == 1 else ".input"), **given, **args)
+
+
+TRANSPOSED = [
+    spread((4, 5, 2, 2), (2, 4, 5, 6), stride=[2, 2], rules=5),
+    spread((4, 5, 3, 3), (2, 4, 5, 6), stride=[2, 2], padding=[1, 1], output_padding=[1, 1]),
+    spread((4, 5, 4, 4), (2, 4, 5, 6), stride=[2, 2], padding=[1, 1], bias=False),
+    spread((4, 5, 3, 2), (2, 4, 6, 5), stride=[1, 3], padding=[2, 0], dilation=[2, 1]),
+    spread((4, 5, 2, 3), (2, 4, 5, 6), stride=[4, 3], output_padding=[2, 1]),
+    spread((4, 3, 3, 3), (2, 4, 5, 6), stride=[2, 1], padding=[1, 1], groups=2, rules=4),
+    spread((6, 1, 3, 3), (2, 6, 5, 6), stride=[2, 2], groups=6, bias=False),
+    spread((4, 5, 5), (2, 4, 7), stride=[3], padding=[2], dilation=[2]),
+    spread((3, 2, 2, 3, 2), (2, 3, 4, 5, 3), stride=[2, 2, 1], padding=[0, 1, 0]),
+    spread((4, 5, 3, 3), (4, 5, 6), stride=[2, 2], padding=[1, 0]),
+]
+
+UNFOLDINGS = [
+    sample("im2col", self=ints(2, 3, 7, 6), kernel_size=[3, 2], dilation=[1, 2], padding=[1, 1], stride=[2, 1],
+           rules=3),
+    sample("im2col", self=ints(2, 3, 5, 4), kernel_size=[2, 2], dilation=[1, 1], padding=[0, 0], stride=[1, 1]),
+    sample("col2im", self=ints(2, 18, 12), output_size=[8, 7], kernel_size=[3, 2], dilation=[1, 1], padding=[1, 0],
+           stride=[2, 2], rules=3),
+    sample("col2im", self=ints(2, 4, 9), output_size=[6, 4], kernel_size=[2, 2], dilation=[1, 1], padding=[0, 0],
+           stride=[2, 1]),
+    sample("unfold", self=ints(3, 11, 4), dimension=1, size=3, step=2, rules=3),
+    sample("unfold", self=ints(3, 12), dimension=-1, size=2, step=4, rules=2),
+]  # fmt: skip
+
 POOLS = [
+    sample("adaptive_max_pool2d", self=reals(2, 3, 9, 8), output_size=[4, 6], rules=4, unused=(1,)),
+    sample("adaptive_max_pool2d", self=ints(2, 3, 9, 8), output_size=[1, 3], unused=(1,)),
+    sample("adaptive_max_pool2d", self=reals(2, 3, 9, 8), output_size=[4, 6], rules=2),
+    sample("adaptive_max_pool1d", self=reals(2, 3, 5), output_size=[7], unused=(1,)),
     sample("max_pool2d", self=reals(2, 3, 12, 11), kernel_size=[3, 3], stride=[2, 2], padding=[1, 1], rules=4),
     sample("max_pool2d", self=reals(2, 3, 12, 11), kernel_size=[2, 2], stride=[2, 2]),
     sample("max_pool2d", self=reals(2, 3, 12, 11), kernel_size=[3, 2], stride=[2, 3], padding=[1, 0], ceil_mode=True),
@@ -79,5 +115,16 @@ RESAMPLINGS = [
     sample("upsample_bilinear2d.vec", input=ints(2, 3, 9, 5), output_size=[4, 15], align_corners=False,
            scale_factors=None, nan=False, exact=False),
     sample("upsample_linear1d", self=ints(2, 3, 7), output_size=[17], align_corners=False, nan=False, exact=False),
+    sample("upsample_bicubic2d", self=ints(2, 3, 5, 6), output_size=[9, 13], align_corners=False, nan=False,
+           exact=False, rules=4),
+    sample("upsample_bicubic2d", self=ints(2, 3, 5, 6), output_size=[9, 3], align_corners=True, nan=False,
+           exact=False),
+    sample("upsample_bicubic2d.vec", input=ints(2, 3, 5, 6), output_size=None, align_corners=False,
+           scale_factors=[1.7, 2.0], nan=False, exact=False),
+    sample("_upsample_bilinear2d_aa", self=ints(2, 3, 12, 9), output_size=[5, 12], align_corners=False, nan=False,
+           exact=False, rules=4),
+    sample("_upsample_bicubic2d_aa", self=ints(2, 3, 12, 9), output_size=[5, 12], align_corners=False, nan=False,
+           exact=False),
     sample("pixel_shuffle", self=ints(2, 12, 3, 4), upscale_factor=2, rules=4),
+    sample("pixel_unshuffle", self=ints(2, 3, 6, 9), downscale_factor=3, rules=4),
 ]  # fmt: skip

@@ -49,6 +49,28 @@ class Net(nn.Module):
         return self.head(self.drop(torch.flatten(x, 1)))
 
 
+class Dense(nn.Module):
+    """From image to image: group and instance norm over space, windows laid out and folded, transposed convolution,
+    cubic resampling, pixel shuffling, maxima over bins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.groups = nn.Conv2d(3, 6, 3, 2, 1), nn.GroupNorm(3, 6)
+        self.windows, self.fold = nn.Unfold(3, padding=1, stride=2), nn.Fold((6, 6), 3, padding=1, stride=2)
+        self.mix, self.each = nn.Conv1d(54, 54, 1), nn.InstanceNorm2d(6, affine=True)
+        self.up, self.bend = nn.ConvTranspose2d(12, 4, 3, 2, 1, output_padding=1), nn.PReLU(4)
+        self.gate, self.last = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 12, 3, padding=1, padding_mode="reflect")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.silu(self.groups(self.stem(x)))
+        x = torch.cat([x, self.each(self.fold(self.mix(self.windows(x))))], 1)
+        x = self.bend(self.up(x))
+        x = x * torch.sigmoid(self.gate(functional.adaptive_max_pool2d(x, 1)))
+        x = functional.interpolate(x, scale_factor=0.5, mode="bicubic")
+        x = functional.pixel_shuffle(self.last(x), 2)
+        return functional.interpolate(x, size=(9, 10), mode="bilinear", antialias=True)
+
+
 class Block(nn.Module):
     """Packed queries, keys and values of three heads, dropout inside the attention."""
 
@@ -126,7 +148,13 @@ def whole() -> Model:
     return make_model(module, inputs, targets, lambda output, factor: (output * factor).sum())
 
 
-MODELS: dict[str, Callable[[], Model]] = {"net": net, "language": language, "whole": whole}
+def dense() -> Model:
+    """The net from image to image."""
+    torch.manual_seed(0)
+    return make_model(Dense(), torch.randn(BATCH, 3, 12, 12), torch.randn(BATCH, 3, 9, 10), functional.mse_loss)
+
+
+MODELS: dict[str, Callable[[], Model]] = {"net": net, "dense": dense, "language": language, "whole": whole}
 
 SPACE = {
     "one engine": {},
@@ -153,7 +181,7 @@ SEQUENCE: dict[str, dict[str, Any]] = {
     if "width" not in wishes.get("cuts", ())
 }
 SEQUENCE["channel"] = {"tensor": (2,), "cuts": ("channel",)}
-PLANS: dict[str, dict[str, dict[str, Any]]] = {"net": SPACE, "language": SEQUENCE, "whole": SPACE}
+PLANS: dict[str, dict[str, dict[str, Any]]] = {"net": SPACE, "dense": SPACE, "language": SEQUENCE, "whole": SPACE}
 NAMES = [(model, plan) for model, plans in PLANS.items() for plan in plans]
 
 

@@ -58,6 +58,27 @@ def resample_linear(
 
 
 @kernel
+def resample_smooth(
+    input: Tensor, kind: str, dim: int, num_in: int, num_out: int, scale: float | None, corners: bool,
+    have: Sequence[Sequence[int]], make: Sequence[Sequence[int]],
+) -> Tensor:  # fmt: skip
+    """The outputs ``make`` of torch's own resampling along one dimension, from the inputs ``have`` of the whole: its
+    matrix is what it makes of the unit matrix."""
+    wide = input.dtype if input.dtype == torch.float64 else torch.float32
+    units = torch.eye(num_in, dtype=wide, device=input.device)[None, None]
+    matrix = getattr(torch.ops.aten, kind).default(units, [num_out, num_in], corners, scale, None)[0, 0]
+    piece = matrix[_numbers(make, input.device)][:, _numbers(have, input.device)].to(input.dtype)
+    return torch.matmul(input.movedim(dim, -1), piece.t()).movedim(-1, dim)
+
+
+@kernel
+def bin_max(input: Tensor, dim: int, bins: Sequence[Sequence[int]]) -> Tensor:
+    """The maximum of each interval of one dimension."""
+    found = [input.narrow(dim, low, high - low).max(dim).values for low, high in bins]
+    return torch.stack(found, dim)
+
+
+@kernel
 def average_windows(
     input: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], counts: Sequence[Sequence[int]]
 ) -> Tensor:

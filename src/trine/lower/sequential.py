@@ -158,3 +158,35 @@ def vocab_merge(state: Tensor, target: Tensor, num_lead: int, ignore_index: int)
     losses = torch.logsumexp(flat[:, 0], 0) - flat[:, 1].sum(0)
     keep = target != ignore_index
     return torch.stack((torch.where(keep, losses, torch.zeros_like(losses)).sum(), keep.sum().to(losses.dtype)))
+
+
+@kernel
+def group_norm_state(input: Tensor, groups: int, num_lead: int) -> Tensor:
+    """Mean and sum of squared distances of a tile (n, c, …), for each sample and group: (1, …, 1, 2, n, groups)."""
+    wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+    flat = wide.reshape(input.shape[0], groups, -1)
+    if flat.shape[-1] == 0:
+        state = flat.new_zeros(2, *flat.shape[:2])
+    else:
+        variance, mean = torch.var_mean(flat, -1, correction=0)
+        state = torch.stack((mean, variance * flat.shape[-1]))
+    return state.view((1,) * num_lead + state.shape)
+
+
+@kernel
+def group_norm_apply(
+    input: Tensor, state: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, num_lead: int, eps: float,
+    counts: Sequence[int],
+) -> Tensor:  # fmt: skip
+    """Normalise a tile by the merged statistics of all tiles (tiles…, 2, n, groups); ``counts`` values in each."""
+    flat = state.reshape(-1, *state.shape[num_lead:])
+    sizes = torch.tensor(counts, dtype=state.dtype, device=state.device).view(-1, 1, 1)
+    mean = (sizes * flat[:, 0]).sum(0) / sum(counts)
+    m2 = flat[:, 1].sum(0) + (sizes * (flat[:, 0] - mean).square()).sum(0)
+    gain = torch.rsqrt(m2 / sum(counts) + eps)
+    each = input.shape[1] // groups
+    gain, mean = (value.repeat_interleave(each, 1) for value in (gain, mean))  # (n, channels)
+    gain = gain if weight is None else gain * weight
+    shift = -mean * gain if bias is None else bias - mean * gain
+    shape = (*gain.shape, *([1] * (input.dim() - 2)))
+    return torch.addcmul(shift.view(shape), input, gain.view(shape)).to(input.dtype)

@@ -1,11 +1,13 @@
 """Operator families: how each operator may be cut, and what a piece of it runs."""
 
 from trine.operators import (  # noqa: F401  (each file enters its families)
+    adaptive_max,
     attention,
     convolution,
     einsum,
     elementwise,
     factory,
+    group_statistics,
     joining,
     linear,
     lookup,
@@ -17,6 +19,9 @@ from trine.operators import (  # noqa: F401  (each file enters its families)
     recurrent,
     reduction,
     resample,
+    resample_smooth,
     scatter,
     taking,
+    transposed,
+    unfolding,
 )

@@ -1,8 +1,14 @@
 """Operators that treat every element alone, with broadcasting: one row rule for each dimension of the output."""
 
+from collections.abc import Sequence
+from math import prod
+
 from trine.graph.graph import Operator
-from trine.operators.arguments import aligned, output
-from trine.operators.family import Family, Rule, Tensors, register
+from trine.graph.part import Box, volume
+from trine.operators.arguments import aligned, changed, cut, is_whole, output, shape
+from trine.operators.family import Family, Local, Rule, Tensors, register
+
+NONE, MEAN, SUM = 0, 1, 2  # reductions of losses, as aten counts them
 
 KEEPS_OUTPUT = (
     "relu", "sigmoid", "tanh", "exp", "expm1", "sqrt", "rsqrt", "reciprocal", "tan",
@@ -12,7 +18,9 @@ KEEPS_NOTHING = (
     "lift_fresh_copy", "zero", "copy", "eq", "ne", "lt", "gt", "le", "ge", "logical_and", "logical_or", "logical_xor",
     "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "__and__", "__or__", "__xor__", "isnan",
     "isinf", "isfinite", "floor", "ceil", "round", "trunc", "sign", "floor_divide", "fmod", "remainder", "signbit",
-    "bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__", "nan_to_num",
+    "bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__", "nan_to_num", "deg2rad", "rad2deg",
+    "heaviside", "isposinf", "isneginf", "isreal", "fix", "gcd", "lcm", "nextafter", "greater", "greater_equal", "less",
+    "less_equal", "not_equal", "subtract", "negative", "isclose", "conj", "resolve_conj", "resolve_neg", "real",
 )  # fmt: skip
 KEEPS_INPUTS = (
     "mul", "div", "pow", "log", "log2", "log10", "log1p", "abs", "cos", "sin", "erf", "erfc", "erfinv", "square",
@@ -20,7 +28,13 @@ KEEPS_INPUTS = (
     "softplus", "log_sigmoid", "logit", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "fmax",
     "fmin", "where", "masked_fill", "addcmul", "addcdiv", "lerp", "atan", "atan2", "asin", "acos", "sinh", "cosh",
     "threshold", "hardshrink", "softshrink", "exp2", "xlogy", "sgn", "frac", "hypot", "sinc",
-    "digamma", "lgamma", "logaddexp", "true_divide",
+    "digamma", "lgamma", "logaddexp", "true_divide", "logaddexp2", "acosh", "asinh", "atanh", "arccos", "arcsin",
+    "arctan", "arctan2", "arccosh", "arcsinh", "arctanh", "absolute", "clip", "multiply", "divide", "copysign", "i0",
+    "igamma", "igammac", "polygamma", "float_power", "ldexp", "special_i0e", "special_i1", "special_i1e",
+    "special_ndtri", "special_log_ndtr", "special_entr", "special_erfcx", "special_xlog1py", "special_ndtr",
+    "special_zeta", "special_bessel_j0", "special_bessel_j1", "special_expit", "special_logit", "special_psi",
+    "special_gammaln", "special_digamma", "special_erf", "special_erfc", "special_erfinv", "special_exp2",
+    "special_expm1", "special_i0", "special_log1p", "special_round", "special_sinc", "special_xlogy",
 )  # fmt: skip
 KEEPS_FACTORS = ("mul", "div", "true_divide")
 KEEPS_CHOICE = {"where": 0, "masked_fill": 1}  # of the inputs only the condition
@@ -52,8 +66,28 @@ class Elementwise(Family):
 
 
 @register
+class ParametricRectifier(Elementwise):
+    """self [rows, channels, …], weight [channels] or [1]."""
+
+    names = ("prelu",)
+
+    def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
+        here, weight = shape(op, tensors, "self"), shape(op, tensors, "weight")
+        own = cut(op, "weight", 0) if weight not in ((), (1,)) else ()
+        return tuple(
+            Rule("row", n, (*cut(op, "self", d), *(own if d == 1 else ())), ((0, d),))
+            for d, n in enumerate(here)
+            if n > 1
+        )
+
+    def saved(self, op: Operator) -> tuple[str, ...]:
+        return op.inputs
+
+
+@register
 class ElementLoss(Elementwise):
-    """A loss of each element; a reduced one runs whole."""
+    """A loss of each element; their sum or mean is a partial sum along every dimension.  A mean divides by the count of
+    the whole."""
 
     names = (
         "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "binary_cross_entropy",
@@ -61,7 +95,28 @@ class ElementLoss(Elementwise):
     )  # fmt: skip
 
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
-        return super().rules(op, tensors) if op.args.get("reduction") == 0 else ()
+        if op.args.get("reduction") == NONE:
+            return super().rules(op, tensors)
+        here = shape(op, tensors, "self")
+        if here != shape(op, tensors, "target"):
+            return ()
+        every = range(len(op.inputs))
+        return tuple(
+            Rule("contraction", n, aligned(op, tensors, every, here, d), (), "sum")
+            for d, n in enumerate(here)
+            if n > 1
+        )
+
+    def local(self, piece: Local) -> tuple[Operator, ...]:
+        op = piece.op
+        if op.args.get("reduction") != MEAN or is_whole(piece):
+            return (op,)
+        name, count = op.name + ".total", prod(shape(op, piece.tensors, "self"))
+        total = Operator(name, op.target, {**op.args, "reduction": SUM}, (name,), op.module, op.source)
+        return total, changed(op, "aten.div.Scalar", {"self": "%" + name, "other": count})
+
+    def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
+        return 3.0 * volume(in_boxes[0])
 
     def saved(self, op: Operator) -> tuple[str, ...]:
         return op.inputs

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from trine.graph.graph import Operator
 from trine.graph.part import Box, size, volume
-from trine.operators.arguments import aligned, changed, cut, output, position, shape
+from trine.operators.arguments import aligned, changed, cut, output, position, shape, step
 from trine.operators.family import Cut, Family, Local, Rule, Tensors, register
 from trine.operators.relation import Same
 
@@ -85,7 +85,7 @@ def _keys(op: Operator) -> tuple[str, str, str]:
 class MatrixProduct(Family):
     """Products of two tensors of any rank, leading dimensions broadcast."""
 
-    names = ("matmul", "mm", "bmm")
+    names = ("matmul", "mm", "bmm", "mv", "dot")
 
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
         a, b = (tensors[name].shape for name in op.inputs)
@@ -110,3 +110,52 @@ class MatrixProduct(Family):
 
     def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
         return 2.0 * volume(out_boxes[0]) * size(in_boxes[0][-1])
+
+
+@register
+class BatchedSum(Family):
+    """self (broadcast), batch1 [batch, rows, in], batch2 [batch, in, columns] → beta · self + alpha · their product."""
+
+    names = ("baddbmm",)
+
+    def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
+        first, second = shape(op, tensors, "batch1"), shape(op, tensors, "batch2")
+        made = (*first[:2], second[2])
+        cuts = [
+            (*cut(op, "batch1", 0), *cut(op, "batch2", 0)), cut(op, "batch1", 1), cut(op, "batch2", 2),
+        ]  # fmt: skip
+        kinds = ("row", "row", "feature")
+        rules = [
+            Rule(kinds[d], made[d], (*cuts[d], *aligned(op, tensors, (0,), made, d)), ((0, d),)) for d in range(3)
+        ]
+        summed = (*cut(op, "batch1", 2), *cut(op, "batch2", 1))
+        rules.append(Rule("contraction", first[2], summed, (), "sum", (0,)))
+        return tuple(rule for rule in rules if rule.length > 1)
+
+    def local(self, piece: Local) -> tuple[Operator, ...]:
+        if not piece.dropped:
+            return (piece.op,)
+        op, scale = piece.op, piece.op.args.get("alpha", 1)
+        args = {"self": op.args["batch1"], "mat2": op.args["batch2"]}
+        if scale == 1:
+            return (changed(op, "aten.bmm.default", args),)
+        product = step(op, "product", "aten.bmm.default", **args)
+        return product, changed(op, "aten.mul.Scalar", {"self": "%" + product.name, "other": scale})
+
+    def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
+        return 2.0 * volume(out_boxes[0]) * size(in_boxes[1][2])
+
+    def saved(self, op: Operator) -> tuple[str, ...]:
+        return op.inputs[1:]
+
+
+@register
+class Outer(Family):
+    """self [rows], vec2 [columns] → their products."""
+
+    names = ("outer", "ger")
+
+    def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
+        made = output(op, tensors)
+        rules = (Rule("row", made[d], (Cut(d, 0, Same()),), ((0, d),)) for d in range(2))
+        return tuple(rule for rule in rules if rule.length > 1)

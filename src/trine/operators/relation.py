@@ -103,6 +103,81 @@ class Window(Relation):
 
 
 @dataclass(frozen=True)
+class Transposed(Relation):
+    """Output o reads the inputs i with o = i·stride − pad + dilation·tap for a tap of the kernel, where there are any;
+    boundaries follow in proportion."""
+
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+    num_in: int
+    num_range: int
+
+    def needs(self, part: Part) -> Part:
+        return merge(self.reads(low, high) for low, high in part)
+
+    def reads(self, low: int, high: int) -> tuple[int, int]:
+        """The tightest interval with every input index that outputs ``low … high - 1`` read; empty if there is none."""
+        first, last = self.num_in, -1
+        for tap in range(self.kernel):
+            at = tap * self.dilation - self.pad  # input i is read by output i·stride + at
+            i = max(0, -(-(low - at) // self.stride))
+            if i < self.num_in and i * self.stride + at < high:
+                first = min(first, i)
+            i = min(self.num_in - 1, (high - 1 - at) // self.stride)
+            if i >= 0 and i * self.stride + at >= low:
+                last = max(last, i)
+        return (first, last + 1) if first <= last else (0, 0)
+
+    def follow(self, part: Part) -> Part:
+        return merge((_in_proportion(low, self), _in_proportion(high, self)) for low, high in part)
+
+    def legal(self, part: Part) -> bool:
+        return len(part) <= 1 and (not part or bool(self.needs(part)))
+
+
+def _in_proportion(edge: int, relation: Transposed) -> int:
+    return (2 * edge * relation.num_range + relation.num_in) // (2 * relation.num_in)
+
+
+@dataclass(frozen=True)
+class Blocks(Relation):
+    """A range whose indices lie in rows of ``width`` (the places of windows in a plane): row r reads as ``rows`` says
+    of index r.  Parts are whole rows."""
+
+    rows: Relation
+    width: int
+
+    def needs(self, part: Part) -> Part:
+        return self.rows.needs(merge((low // self.width, -(-high // self.width)) for low, high in part))
+
+    def follow(self, part: Part) -> Part:
+        return merge((low * self.width, high * self.width) for low, high in self.rows.follow(part))
+
+    def legal(self, part: Part) -> bool:
+        whole = all(edge % self.width == 0 for pair in part for edge in pair)
+        return whole and self.rows.legal(merge((low // self.width, high // self.width) for low, high in part))
+
+
+@dataclass(frozen=True)
+class InBlocks(Relation):
+    """An input whose indices lie in rows of ``width``: index o reads whole rows, as ``rows`` says."""
+
+    rows: Relation
+    width: int
+
+    def needs(self, part: Part) -> Part:
+        return merge((low * self.width, high * self.width) for low, high in self.rows.needs(part))
+
+    def follow(self, part: Part) -> Part:
+        return self.rows.follow(merge((low // self.width, -(-high // self.width)) for low, high in part))
+
+    def legal(self, part: Part) -> bool:
+        return self.rows.legal(part)
+
+
+@dataclass(frozen=True)
 class Table(Relation):
     """Output o reads inputs ``lows[o] … highs[o] - 1`` (adaptive pools, interpolation); boundaries follow in
     proportion."""

@@ -97,6 +97,30 @@ class PixelShuffle(Family):
 
 
 @register
+class PixelUnshuffle(Family):
+    """[..., channels, h · r, w · r] → [..., channels · r², h, w]; channels are cut on multiples of r²."""
+
+    names = ("pixel_unshuffle",)
+
+    def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
+        made, r = output(op, tensors), int(op.args["downscale_factor"])
+        rank, result = len(made), []
+        for d, length in enumerate(made):
+            channel, space = d == rank - 3, d >= rank - 2
+            relation = Scaled(1, r) if space else Scaled(r * r, 1) if channel else SAME
+            if length > 1:
+                cuts, multiple = (Cut(0, d, relation),), r * r if channel else 1
+                result.append(Rule("row", length, cuts, outputs_along(op, d), multiple=multiple))
+        return tuple(result)
+
+    def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
+        return 0.0
+
+    def saved(self, op: Operator) -> tuple[str, ...]:
+        return ()
+
+
+@register
 class RepeatInterleave(Family):
     """Every index of a dimension several times over; pieces are cut between them."""
 

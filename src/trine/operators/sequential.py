@@ -7,7 +7,7 @@ state, which is what moves it.  Batch norm: (mean, M2) merged by Chan's formula.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -41,6 +41,20 @@ class Rewriter(ABC):
         """The two operators; the first takes the inputs of the original that it needs."""
 
 
+REWRITES: dict[str, Rewriter] = {}
+
+
+def rewrites(*targets: str) -> Callable[[type[Rewriter]], type[Rewriter]]:
+    """Class decorator: enter a rewriter for these operators."""
+
+    def enter(kind: type[Rewriter]) -> type[Rewriter]:
+        REWRITES.update(dict.fromkeys(targets, kind()))
+        return kind
+
+    return enter
+
+
+@rewrites("trine.batch_norm")
 class BatchNorm(Rewriter):
     """Batch norm in training; always rewritten, so that one form serves every plan."""
 
@@ -60,13 +74,13 @@ class BatchNorm(Rewriter):
         )  # fmt: skip
         args = {"input": op.args["input"], "state": "%" + state.name}
         args |= {key: op.args[key] for key in ("weight", "bias", "running_mean", "running_var", "momentum", "eps")}
-        args |= {"counts": _counts(x.shape, lead, cuts, local_dims), "local_dims": local_dims, "num_lead": len(lead)}
+        args |= {"counts": counts(x.shape, lead, cuts, local_dims), "local_dims": local_dims, "num_lead": len(lead)}
         second = Operator(op.name, "trine.batch_norm_apply", args, op.outputs, **common)
         return Rewrite((first, second), (state,))
 
 
-def _counts(shape: Sequence[int], lead: Sequence[int], cuts: Sequence[AxisCut], skip: Sequence[int]) -> list[int]:
-    """Values per channel in each tile, in order of the leading dimensions, dimensions in ``skip`` left out."""
+def counts(shape: Sequence[int], lead: Sequence[int], cuts: Sequence[AxisCut], skip: Sequence[int]) -> list[int]:
+    """Values per channel in each tile, in order of the leading dimensions; dimensions in ``skip`` do not count."""
     result = []
     for coords in product(*(range(max(n, 1)) for n in lead)):
         box = list(full(shape))
@@ -77,6 +91,7 @@ def _counts(shape: Sequence[int], lead: Sequence[int], cuts: Sequence[AxisCut], 
     return result
 
 
+@rewrites("trine.cross_entropy")
 class VocabularyLoss(Rewriter):
     """Cross-entropy whose classes are cut; rows may be cut as well."""
 
@@ -98,9 +113,6 @@ class VocabularyLoss(Rewriter):
         args = {"state": "%" + state.name, "target": op.args["target"], "num_lead": len(lead)}
         args["ignore_index"] = op.args.get("ignore_index", -100)
         return Rewrite((first, Operator(op.name, "trine.vocab_merge", args, op.outputs, **common)), (state,))
-
-
-REWRITES: dict[str, Rewriter] = {"trine.batch_norm": BatchNorm(), "trine.cross_entropy": VocabularyLoss()}
 
 
 @register
