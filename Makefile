@@ -6,7 +6,7 @@ BIN := .venv/bin
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bench lab-loopback sweep sweep-verify sweep-verify-quick sweep-verify-light clean
+.PHONY: help setup demo test check bench lab-loopback sweep sweep-quick op-db sweep-verify sweep-verify-quick sweep-verify-light clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
@@ -33,7 +33,14 @@ bench: .venv/.test ## data parallelism beside DistributedDataParallel
 lab-loopback: .venv/.test ## bytes on the wire beside those predicted; needs root
 	$(BIN)/python -m bench.lab.loopback
 
-sweep: sweep-verify ## every sweep that there is
+sweep: .venv/.test ## every model of bench/models.txt under every cut, held against one engine; resumes
+	$(BIN)/python -m bench.zoo_sweep --table docs/sweep.md
+
+sweep-quick: .venv/.test ## each of these models at one size, in training
+	$(BIN)/python -m bench.zoo_sweep --quick
+
+op-db: .venv/.test ## footprints on every sample of PyTorch's operator database, beside DTensor
+	$(BIN)/python -m bench.op_db_sweep --table docs/op_db.md
 
 sweep-verify: .venv/.test ## verify nine models under every kind of plan on every runtime; resumes
 	$(BIN)/python -m bench.verify_sweep --table docs/verify.md
@@ -58,5 +65,5 @@ clean: ## remove .venv and all caches
 	touch $@
 
 .venv/.test: .venv/.python pyproject.toml constraints.txt tools/install
-	tools/install vision,timm,hf,test,dev
+	tools/install vision,timm,hf,dense,test,dev
 	touch .venv/.setup $@

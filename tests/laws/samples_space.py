@@ -38,6 +38,7 @@ CONVOLUTIONS = [
     ),
 ]  # fmt: skip
 
+
 def spread(weight: tuple[int, ...], here: tuple[int, ...], bias: bool = True, groups: int = 1, **args: Any) -> Sample:
     num = len(weight) - 2
     given: dict[str, Any] = {"input": ints(*here), "weight": ints(*weight), "groups": groups}

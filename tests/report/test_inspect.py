@@ -62,6 +62,25 @@ def test_cuts_have_sizes_and_shares(trained: Inspection):
     assert by_name["batch"].of_all > by_name["height"].of_all  # the last layer has no height
 
 
+def test_operators_say_why_they_run_whole(trained: Inspection):
+    """The last layer has no pixels, a row's norm needs all of its features, and some operators nobody described."""
+    by_name = {layer.operators[0]: dict(layer.whole) for layer in trained.operators}
+    assert by_name["linear"]["height"] == "no input of it is cut"
+    assert by_name["conv2d"] == {}
+    spoken = {layer.operators[0]: dict(layer.whole) for layer in inspect(language(), inputs=words(2)).operators}
+    assert spoken["layer_norm"]["channel"] == "needs all of it"
+    unknown = inspect(Spectrum(), inputs=torch.randn(2, 3, 8, 8)).operators
+    assert next(dict(o.whole)["height"] for o in unknown if "cdist" in o.operators[0]).startswith("no family describes")
+    assert "needs all of it" in printed(inspect(language(), inputs=words(2)), verbose=True)
+
+
+class Spectrum(nn.Module):
+    """Distances, which have no family."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cdist(x, x)
+
+
 def test_it_prints_on_any_width(trained: Inspection):
     assert "can be cut by" in printed(trained)
     narrow = printed(trained, width=50)

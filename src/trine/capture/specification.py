@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from trine.capture.dense import diffusers_model, segmentation_model
 from trine.capture.from_file import exported_model, python_model
 from trine.capture.language import transformers_model
 from trine.capture.model import Model, resized
@@ -21,8 +22,13 @@ FORMS: dict[str, Callable[[str, Wishes], Model]] = {
     "torchvision": torchvision_model,
     "timm": timm_model,
     "hf": transformers_model,
+    "diffusers": diffusers_model,
+    "smp": segmentation_model,
 }
-SHAPES = "torchvision:NAME, timm:NAME, hf:MODEL_TYPE, a local folder or config.json, file.py:callable or model.pt2"
+SHAPES = (
+    "torchvision:NAME, timm:NAME, hf:MODEL_TYPE, diffusers:CLASS, smp:ARCHITECTURE/ENCODER, "
+    "a local folder or config.json, file.py:callable or model.pt2"
+)
 
 
 def load_model(

@@ -20,7 +20,13 @@ SIZES = {
 }
 VIDEO = (3, 16, 112, 112)
 IMAGE = (3, 224, 224)
-EXTRAS = {"torchvision": "vision", "timm": "timm", "transformers": "hf"}  # package → the extra that installs it
+EXTRAS = {
+    "torchvision": "vision",
+    "timm": "timm",
+    "transformers": "hf",
+    "diffusers": "dense",
+    "segmentation_models_pytorch": "dense",
+}  # package → the extra that installs it
 SIZE_ARGUMENT = {"vit_": "image_size", "maxvit": "input_size"}  # constructors that must know the size of images
 
 

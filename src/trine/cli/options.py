@@ -48,7 +48,8 @@ class ModelOptions:
     spec: str | None = _option(
         "",
         "MODEL",
-        "torchvision:NAME, timm:NAME, hf:MODEL_TYPE (or a local folder or config.json), file.py:callable or model.pt2. "
+        "torchvision:NAME, timm:NAME, hf:MODEL_TYPE (or a local folder or config.json), diffusers:CLASS, "
+        "smp:ARCHITECTURE/ENCODER, file.py:callable or model.pt2. "
         "A .py and a .pt2 file are code, which runs here: name only files you trust.",
         values.word,
     )
@@ -105,6 +106,10 @@ class PlanOptions:
     batch_norm: str | None = _option(
         "--batch-norm", "HOW", "synced (equal to one engine) or local (not equal).", values.choice("synced", "local")
     )
+    halo: str | None = _option(
+        "--halo", "HOW", "Edges of tiles: exchange them, or recompute them in each tile.",
+        values.choice("exchange", "recompute"),
+    )  # fmt: skip
     file: Path | None = _option("--plan", "FILE", "A saved plan; MODEL may then be left out.", values.file_to_read)
 
 
@@ -134,6 +139,9 @@ class HowOptions:
     budget_s: float | None = _option("--budget", "TIME", "Stop measuring after: 3m.", values.quantity(TIME))
     no_measure: bool = _flag(
         "--no-measure", "Run no plan: predict only, after this machine was calibrated and single operators were timed."
+    )
+    integer: bool = _flag(
+        "--integer", "Hold every operator's pieces against the whole on small whole numbers, bit for bit."
     )
 
 
@@ -166,7 +174,6 @@ GROUPS: Mapping[str, type] = {group.name: type(group.default) for group in field
 LATER = {
     "--zero": "weights are not kept cut over the data axis yet",
     "--recompute": "activations are not recomputed yet",
-    "--halo": "the edges of tiles are always exchanged",
     "--rate": "engines are always kept busy",
     "--p99": "engines are always kept busy",
     "--html": "nothing writes a page yet (--json FILE writes everything)",

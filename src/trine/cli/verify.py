@@ -9,6 +9,7 @@ VERB = Verb(
     examples=(
         "trine verify torchvision:resnet18 --tensor 2",
         "trine verify torchvision:mobilenet_v2 --stages 2 --micro-batches 4 --on processes",
+        "trine verify torchvision:resnet18 --tensor 3 --shares 3:2:1 --integer",
         "trine verify --plan resnet18.plan.json",
     ),
     takes=(
@@ -18,6 +19,7 @@ VERB = Verb(
         "scenario.scenario",
         "scenario.batch",
         "how.on",
+        "how.integer",
         "output.json",
         "output.quiet",
         "output.verbose",

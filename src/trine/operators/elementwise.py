@@ -102,9 +102,7 @@ class ElementLoss(Elementwise):
             return ()
         every = range(len(op.inputs))
         return tuple(
-            Rule("contraction", n, aligned(op, tensors, every, here, d), (), "sum")
-            for d, n in enumerate(here)
-            if n > 1
+            Rule("contraction", n, aligned(op, tensors, every, here, d), (), "sum") for d, n in enumerate(here) if n > 1
         )
 
     def local(self, piece: Local) -> tuple[Operator, ...]:

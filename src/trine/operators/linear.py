@@ -125,9 +125,7 @@ class BatchedSum(Family):
             (*cut(op, "batch1", 0), *cut(op, "batch2", 0)), cut(op, "batch1", 1), cut(op, "batch2", 2),
         ]  # fmt: skip
         kinds = ("row", "row", "feature")
-        rules = [
-            Rule(kinds[d], made[d], (*cuts[d], *aligned(op, tensors, (0,), made, d)), ((0, d),)) for d in range(3)
-        ]
+        rules = [Rule(kinds[d], made[d], (*cuts[d], *aligned(op, tensors, (0,), made, d)), ((0, d),)) for d in range(3)]
         summed = (*cut(op, "batch1", 2), *cut(op, "batch2", 1))
         rules.append(Rule("contraction", first[2], summed, (), "sum", (0,)))
         return tuple(rule for rule in rules if rule.length > 1)

@@ -10,6 +10,7 @@ from trine.plan.anchors import head_rules
 from trine.plan.plan import CUTS, FEATURES, Axis, Plan, Schedule
 
 IMAGE_CUTS = ("height", "width", "depth")
+SPACE = (*IMAGE_CUTS, "length", "sequence")
 LEAST = 1e-6  # the smallest share; one over it is the largest
 
 
@@ -45,11 +46,12 @@ def cut_sizes(graph: Graph) -> dict[str, int]:
 def build(
     graph: Graph, *, data: int = 1, stages: int = 1, tensor: Sequence[int] = (), cuts: Sequence[str] = (),
     shares: Sequence[float] = (), micro_batches: int = 1, schedule: Schedule = "1f1b", batch_norm: str = "synced",
-    batch: int | None = None,
+    batch: int | None = None, halo: str = "exchange",
 ) -> Plan:  # fmt: skip
     """A plan by degrees.  Shares belong to the axis that has as many coordinates, the tensor axis first.
 
-    The graph may be that of a micro-batch; ``batch`` is the whole.
+    The graph may be that of a micro-batch; ``batch`` is the whole.  halo: ``exchange``, or ``recompute`` in one run
+    over the whole model.
     """
     split = tensor_cuts(graph, tensor, tuple(cut for cut in cuts if cut != "batch"))
     names = ("tensor",) if len(split) < 2 else tuple(f"tensor{i}" for i in range(len(split)))
@@ -70,6 +72,7 @@ def build(
         graph.name, {}, graph.fingerprint(), {name: graph.tensors[name].shape for name in graph.inputs},
         batch or 0, tuple(reversed(axes)), balanced(graph, stages), micro_batches, schedule,
         "local" if batch_norm == "local" else "synced",
+        ((graph.operators[0].name, graph.operators[-1].name),) if halo == "recompute" else (),
     )  # fmt: skip
     check(plan, graph, batch)
     return plan
@@ -171,11 +174,31 @@ def check(plan: Plan, graph: Graph, batch: int | None = None) -> None:
             f"The stages start at {listing(plan.stage_starts)}, which is not their order in the model.",
             "Each stage starts after the one before it, and none at the first operator.",
         )
+    _check_runs(plan, names)
     rows = batch if batch is not None else sizes.get("batch", 1)
     if not 1 <= plan.micro_batches <= rows:
         raise CannotCut(
             axis="micro-batch", degree=plan.micro_batches, dim="batch", size=rows, possible=tuple(range(1, rows + 1))
         )
+
+
+def _check_runs(plan: Plan, names: Sequence[str]) -> None:
+    for run in plan.recomputed_halos:
+        for name in run:
+            if name not in names:
+                raise UnknownName("operator for a run of recomputed halos", name, names)
+    places = [names.index(name) for run in plan.recomputed_halos for name in run]
+    firsts = places[2::2]
+    if sorted(places) != places or any(first == last for first, last in zip(firsts, places[1::2], strict=False)):
+        raise BadInput(
+            f"The runs of recomputed halos are {listing(' to '.join(run) for run in plan.recomputed_halos)}.",
+            "Each goes from an operator to a later one, and the next starts behind it.", "Put them in order.",
+        )  # fmt: skip
+    if plan.recomputed_halos and not any(axis.cut in SPACE for axis in plan.axes):
+        raise BadInput(
+            "Halos are to be recomputed, and no axis of the plan has any.",
+            f"Halos are at the edges of {listing(SPACE)}.", "Cut one of these, or leave --halo out.",
+        )  # fmt: skip
 
 
 def _check_axis(axis: Axis, sizes: dict[str, int]) -> None:

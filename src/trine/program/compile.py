@@ -4,7 +4,8 @@ A batch that streams in micro-batches of unequal size has one graph for each siz
 different numbers and share parameters by name.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from trine.graph.graph import Graph, Operator, Tensor
 from trine.graph.part import Box, volume, within
@@ -13,8 +14,9 @@ from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, box
 from trine.plan.plan import Plan
 from trine.program.flow import Flow, Move, Seeds, Slice, Slot, Work, resting
 from trine.program.fuse import fused
+from trine.program.halos import placed
 from trine.program.moves import pieces
-from trine.program.place import Placed, place
+from trine.program.place import Placed
 from trine.program.program import Combine, Instruction, Piece, Program, Segment, Tile, Transfer
 from trine.program.schedule import order
 
@@ -28,6 +30,17 @@ def batches(batch: int, micro_batches: int) -> tuple[tuple[int, int], ...]:
         result.append((low, high))
         low = high
     return tuple(result)
+
+
+@dataclass(frozen=True)
+class PieceOf:
+    """What one engine runs for its piece of an operator, over tiles that are named after their slots (``t12``)."""
+
+    work: Work
+    coords: tuple[int, ...]
+    in_boxes: tuple[Box, ...]
+    out_boxes: tuple[Box, ...]
+    operators: tuple[Operator, ...]
 
 
 class Compiled:
@@ -49,7 +62,7 @@ class Compiled:
         first = 0
         for low, high in self.rows:
             if high - low not in self.flows:
-                placement = place(graph_of(high - low), plan)
+                placement = placed(graph_of(high - low), plan)
                 fresh = resting(placement)
                 inputs = {name: fresh[name] for name in placement.feeds if placement.tensors[name].kind == "input"}
                 rest = {**(rest or fresh), **inputs}
@@ -73,6 +86,18 @@ class Compiled:
         stage, index = divmod(rank, self.plan.stage_size)
         coords = list(self.plan.coordinates())[index]
         return _Engine(self, stage, coords).program()
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Every tensor of the largest micro-batch, those of rewritten operators included."""
+        return next(iter(self.flows.values())).tensors
+
+    def pieces(self) -> Iterator[PieceOf]:
+        """Every piece of every operator of the largest micro-batch."""
+        flow = next(iter(self.flows.values()))
+        for stage in range(self.plan.num_stages):
+            for coords in self.plan.coordinates():
+                yield from _Engine(self, stage, coords).pieces(flow)
 
     def programs(self) -> tuple[Program, ...]:
         """All Programs, in order of rank."""
@@ -206,6 +231,15 @@ class _Engine:
             for n, layout in zip(placed.op.outputs, placed.layouts, strict=True)
         )
         return list(family_of(op).local(Local(op, tensors, in_boxes, out_boxes, self.dropped(placed))))
+
+    def pieces(self, flow: Flow) -> Iterator[PieceOf]:
+        """What this engine runs for each operator of its stage."""
+        self.tiles = {slot.id: self.tile(flow, slot) for slot in flow.slots.values() if slot.stage == self.stage}
+        for stage, _, item in flow.items:
+            if stage == self.stage and isinstance(item, Work):
+                ins = tuple(self.tiles[s].box for s in item.inputs)
+                outs = tuple(() if s is None else self.tiles[s].box for s in item.outputs)
+                yield PieceOf(item, self.coords, ins, outs, tuple(self.work(flow, item)))
 
     def nothing(self, rules: Sequence[Rule | None], in_boxes: Sequence[Box]) -> bool:
         """Whether a sum over a cut range has no index here."""

@@ -6,7 +6,7 @@ sequential point that can be rewritten (batch norm, cross-entropy over cut class
 along the axis.  Nothing here talks about messages: they follow from the layouts (see :mod:`trine.program.moves`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trine.graph.graph import Graph, Operator, Tensor
@@ -41,11 +41,21 @@ class Placement:
     placed: list[Placed] = field(default_factory=list)
     made: dict[tuple[str, int], Layout] = field(default_factory=dict)
     feeds: dict[str, Layout] = field(default_factory=dict)
+    chosen: dict[tuple[str, int], "Chosen"] = field(default_factory=dict)  # by operator and axis
 
 
-def place(graph: Graph, plan: Plan) -> Placement:
-    """Place every operator of the graph.  Shapes in layouts are global."""
-    return _Placer(graph, plan).run()
+Chosen = tuple[Rule, tuple[Part, ...]] | None  # None: whole along the axis
+
+
+def place(
+    graph: Graph, plan: Plan, first: Placement | None = None, chosen: Mapping[tuple[str, int], Chosen] | None = None
+) -> Placement:
+    """Place every operator of the graph.  Shapes in layouts are global.
+
+    first, chosen: a placement before this one, whose layouts say what each engine owns, and the rules and parts to take
+    instead of finding them.
+    """
+    return _Placer(graph, plan, first, chosen or {}).run()
 
 
 def stages_of(graph: Graph, plan: Plan) -> dict[str, tuple[int, ...]]:
@@ -90,8 +100,10 @@ def input_state(tensor: Tensor, axis: Axis, batch_dim: int) -> State:
 class _Placer:
     """Walks the graph once; see :func:`place`."""
 
-    def __init__(self, graph: Graph, plan: Plan) -> None:
-        self.graph, self.plan = graph, plan
+    def __init__(
+        self, graph: Graph, plan: Plan, first: Placement | None, fixed: Mapping[tuple[str, int], Chosen]
+    ) -> None:
+        self.graph, self.plan, self.first, self.fixed = graph, plan, first, fixed
         self.out = Placement(plan, graph, dict(graph.tensors))
         self.stages = stages_of(graph, plan)
         self.parts = [feature_parts(graph, axis) if axis.cut in FEATURES else {} for axis in plan.axes]
@@ -120,6 +132,8 @@ class _Placer:
         states = [self.layout(name, stage) for name in op.inputs]
         rewrite = REWRITES.get(op.target)
         if rewrite is not None:
+            if self.first is not None:  # statistics are of what is owned
+                states[0] = self.first.made.get((op.inputs[0], stage), states[0])
             cuts = [(s.dim, s.parts) if isinstance(s, Split) else None for s in states[0]]
             lead = rewrite.lead(op, self.out.tensors, cuts, self.local)
             if lead is not None:
@@ -185,7 +199,9 @@ class _Placer:
         """The rule for one axis, what each input needs on it and what each output gets."""
         axis = self.plan.axes[number]
         family = family_of(op)
-        chosen = self.choose(op, number, states)
+        key = (op.name, number)
+        chosen = self.fixed[key] if key in self.fixed else self.choose(op, number, states)
+        self.out.chosen[key] = chosen
         if chosen is None:
             narrow = family.whole_needs(op, self.out.tensors)
             needs: list[State] = []
@@ -204,7 +220,7 @@ class _Placer:
                 outs[output] = Split(dim, parts)
         return rule, needs, outs
 
-    def choose(self, op: Operator, number: int, states: Sequence[State]) -> tuple[Rule, tuple[Part, ...]] | None:
+    def choose(self, op: Operator, number: int, states: Sequence[State]) -> Chosen:
         """The rule along one axis and the parts of its range, or None to run whole."""
         axis = self.plan.axes[number]
         tensors = self.out.tensors

@@ -11,7 +11,7 @@ import msgspec
 from trine.cost.keys import VIEWS
 from trine.graph.graph import Graph, Operator
 from trine.graph.part import even
-from trine.operators.family import family_of
+from trine.operators.family import Whole, family_of
 from trine.operators.sequential import REWRITES
 from trine.plan.build import cut_sizes, operator_flops
 from trine.plan.layout import Split
@@ -29,7 +29,10 @@ MOST_ROWS = 48
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """One module, or one operator: its operators, last output, and sums; ``cuts`` tile all of it, ``partly`` some."""
+    """One module, or one operator: its operators, last output, and sums; ``cuts`` tile all of it, ``partly`` some.
+
+    whole: of one operator, the cuts that leave it whole and why.
+    """
 
     name: str
     operators: tuple[str, ...]
@@ -39,6 +42,7 @@ class Layer(msgspec.Struct, frozen=True):
     activation_bytes: int
     cuts: tuple[str, ...]
     partly: tuple[str, ...] = ()
+    whole: tuple[tuple[str, str], ...] = ()
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -125,7 +129,30 @@ class Anatomy:
             sum(tensors[n].num_bytes for n in kept),
             tuple(cut for cut, n in parts.items() if total and n >= 0.999 * total),
             tuple(cut for cut, n in parts.items() if 0 < n < 0.999 * total),
+            self._whole(ops[0]) if len(ops) == 1 else (),
         )  # fmt: skip
+
+    def _whole(self, op: Operator) -> tuple[tuple[str, str], ...]:
+        """The cuts that leave an operator whole, with the reason."""
+        if op.name not in self.moving:
+            return ()
+        return tuple((cut, self._why(op, cut)) for cut, tiled in self.tiled.items() if op.name not in tiled)
+
+    def _why(self, op: Operator, cut: str) -> str:
+        """Why a cut leaves an operator whole."""
+        placement = self.placed[cut]
+        states = [placement.feeds.get(n) or placement.made.get((n, 0)) for n in op.inputs]
+        places = [(i, s[0].dim) for i, s in enumerate(states) if s is not None and isinstance(s[0], Split)]
+        if not places:
+            return "no input of it is cut"
+        family = family_of(op)
+        if isinstance(family, Whole):
+            return f"no family describes {op.base.strip('_')}"
+        rules = [r for r in family.rules(op, self.graph.tensors) if any(self._cuts(r.cut_of(i), d) for i, d in places)]
+        if not rules:
+            return "needs all of it"
+        multiple = max(rule.multiple for rule in rules)
+        return f"its parts are multiples of {multiple}" if multiple > 1 else "these parts of it are no boxes"
 
     def points(self) -> tuple[Point, ...]:
         """Every sequential point, in order of execution."""

@@ -136,7 +136,10 @@ def layer_table(rows: Sequence[Layer], console: Console) -> Table:
         "FLOPs": [FLOPS.format(row.flops) if row.flops else "" for row in rows],
         "activations": [BYTES.format(row.activation_bytes) if row.activation_bytes else "" for row in rows],
         "can be cut by": [", ".join((*row.cuts, *(f"({cut})" for cut in row.partly))) for row in rows],
+        "whole by": [_reasons(row.whole) for row in rows],
     }
+    if not any(cells["whole by"]):
+        del cells["whole by"]
     dropped = list(DROPPED)
     while dropped and sum(max(map(len, (name, *column))) + 2 for name, column in cells.items()) > console.width:
         del cells[dropped.pop(0)]
@@ -147,6 +150,14 @@ def layer_table(rows: Sequence[Layer], console: Console) -> Table:
     for row in zip(*cells.values(), strict=True):
         table.add_row(*row)
     return table
+
+
+def _reasons(whole: Sequence[tuple[str, str]]) -> str:
+    """Cuts that leave an operator whole, those with one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for cut, why in whole:
+        by_reason.setdefault(why, []).append(cut)
+    return "; ".join(f"{', '.join(cuts)}: {why}" for why, cuts in by_reason.items())
 
 
 def _short(operators: Sequence[str], most: int = 3) -> str:

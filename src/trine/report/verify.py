@@ -13,6 +13,8 @@ from trine.capture.model import Loss, Model, OptimizerFactory, check_trainable, 
 from trine.errors import BadInput, CaptureFailed
 from trine.plan.plan import Plan
 from trine.report.fits import explained
+from trine.report.integers import verify_integers
+from trine.report.integers import write_json as write_integers
 from trine.report.wish import (
     enough,
     header,
@@ -25,6 +27,7 @@ from trine.report.wish import (
 )
 from trine.report.write import write_file
 from trine.run.distance import Near
+from trine.run.integer import Integers
 from trine.run.job import Job
 from trine.run.judge import ONE_ENGINE, Expected, Verdict, expected, judge
 from trine.run.judge_replicas import judge_replicas
@@ -95,12 +98,21 @@ def run(options: "Options") -> int:
     asked = wish(options, default_batch=4)
     console = Console(quiet=options.output.quiet, highlight=False)
     scenarios = options.scenario.scenario or ("training",)
-    start, result = time.monotonic(), list[Verdict]()
+    start, result, exact = time.monotonic(), list[Verdict](), list[Integers]()
+    if options.how.integer and options.how.on:
+        raise BadInput(
+            "--integer was given together with --on.", "It judges operators one by one, on no runtime.",
+            "Leave out the one or the other.",
+        )  # fmt: skip
     console.print(header(asked.model, options.model))
     for training in sorted({name == "training" for name in scenarios}, reverse=True):
         if training:
             check_trainable(asked.model)
         job = Job(asked.model, training, float64=True)
+        if options.how.integer:
+            console.print(f"small whole numbers in float64, {'training' if training else 'inference'}")
+            exact += verify_integers(job, wished(asked.plan, options, job), console, verbose=options.output.verbose)
+            continue
         steps = "three training steps" if training else "inference"
         console.print(f"float64, {steps}, batch {job.batch}; step 1 in float32 too")
         each = lambda verdict: show(console, verdict, options.output.verbose)  # noqa: E731
@@ -111,20 +123,29 @@ def run(options: "Options") -> int:
             each(result[-1])
             console.print(f"         the rest is not possible: {error}", soft_wrap=True)
             continue
-        if asked.plan is not None:
-            plans = [enough(plan_from_file(asked.plan, job, str(options.plan.file)), options.engines.engines)]
-        elif is_by_hand(options.plan):
-            plans = [enough(plan_by_hand(options.plan, job), options.engines.engines)]
-        else:
-            plans = usual_plans(job, options.engines.engines or 2)
-        result += verdicts(job, plans, options.how.on or ("lockstep",), each)
-    equal = all(verdict.equal for verdict in result)
+        result += verdicts(job, wished(asked.plan, options, job), options.how.on or ("lockstep",), each)
     took = time.monotonic() - start
     console.quiet = False
+    if options.how.integer:
+        equal = not any(found.different for found in exact)
+        console.print(f"{'Bit-equal' if equal else 'NOT equal'}: {len(exact)} plans in {took:.0f} s.")
+        if options.output.json is not None:
+            write_integers(options.output.json, exact)
+        return 0 if equal else 1
+    equal = all(verdict.equal for verdict in result)
     console.print(f"{'Equal' if equal else 'NOT equal'}: {len(result)} runs against one engine in {took:.0f} s.")
     if options.output.json is not None:
         write_json(options.output.json, result)
     return 0 if equal else 1
+
+
+def wished(plan: Plan | None, options: "Options", job: Job) -> list[Plan]:
+    """The plans to judge: that of a file, that by hand, or the usual ones."""
+    if plan is not None:
+        return [enough(plan_from_file(plan, job, str(options.plan.file)), options.engines.engines)]
+    if is_by_hand(options.plan):
+        return [enough(plan_by_hand(options.plan, job), options.engines.engines)]
+    return usual_plans(job, options.engines.engines or 2)
 
 
 def only_replicas(job: Job, options: "Options", error: CaptureFailed) -> Verdict:

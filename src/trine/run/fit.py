@@ -31,7 +31,10 @@ class Fit:
         """The plan for another graph of the module, the whole batch at once.  A batch may be smaller than its axis:
         some engines are idle then.  Raises CannotCut where another dimension is too small."""
         starts = carried(self.plan.stage_starts, self.graph, graph)
-        plan = replace(self.plan, fingerprint="", input_shapes={}, batch=0, stage_starts=starts, micro_batches=1)
+        plan = replace(
+            self.plan, fingerprint="", input_shapes={}, batch=0, stage_starts=starts, micro_batches=1,
+            recomputed_halos=carried_runs(self.plan.recomputed_halos, self.graph, graph),
+        )  # fmt: skip
         check(replace(plan, axes=tuple(axis for axis in plan.axes if axis.cut != "batch")), graph)
         return plan
 
@@ -74,6 +77,18 @@ def carried(starts: Sequence[str], old: Graph, new: Graph) -> tuple[str, ...]:
         if last >= len(new.operators):
             raise CannotCut(axis="stages", degree=len(starts) + 1, dim="operators", size=len(new.operators))
         result.append(new.operators[last].name)
+    return tuple(result)
+
+
+def carried_runs(runs: Sequence[tuple[str, str]], old: Graph, new: Graph) -> tuple[tuple[str, str], ...]:
+    """Runs of operators in another graph of the same module: of each, what is there of it."""
+    names, keys = [op.name for op in old.operators], _keys(old)
+    there = {key: op.name for key, op in zip(_keys(new), new.operators, strict=True)}
+    result = []
+    for first, last in runs:
+        known = [there[key] for key in keys[names.index(first) : names.index(last) + 1] if key in there]
+        if known:
+            result.append((known[0], known[-1]))
     return tuple(result)
 
 

@@ -1,0 +1,266 @@
+"""Laws of footprints on PyTorch's own operator database: the worker that judges operators by name.
+
+Every sample is traced to the operators that a capture has; each operator that trine says it can cut is cut along every
+rule into random uneven parts.  Pieces put together must be the whole (bit for bit on whole numbers where arithmetic on
+them is exact, else to 1e-12), may read nothing outside their needs, and gradients must add up.
+
+    python -m bench.op_db_cells nn.functional.conv2d cumsum
+"""
+
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Any
+
+import torch
+from tests.laws.pieces import Case, Piece, assemble, build, partition, pieces, places, run, run_piece, take
+from torch.fx import GraphModule, Interpreter, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+
+from trine.graph.graph import Operator
+from trine.operators.family import family_of
+from trine.operators.rearrange import Rearrangement
+from trine.run.integer import EXACT
+
+MOST_SAMPLES = 40  # of one operator
+TOLERANCE = 1e-12
+DRAWS = 2  # of parts, for each rule
+
+
+@dataclass(frozen=True)
+class OpCell:
+    """One operator of the database."""
+
+    key: str
+    gigabytes = 1.5
+    apart = False
+
+    @property
+    def group(self) -> int:
+        """Operators share workers by chance."""
+        return sum(self.key.encode()) % 40
+
+
+@cache
+def database() -> dict[str, Any]:
+    """Operators by their full name."""
+    known = {f"{op.name}.{op.variant_test_name}".rstrip("."): op for op in op_db}
+    return {name: op for name, op in known.items() if torch.float64 in op.dtypes}
+
+
+def samples(name: str) -> Iterator[tuple[Callable[..., Any], list[torch.Tensor]]]:
+    """The samples of an operator: a function of its tensors, and these."""
+    op = database()[name]
+    torch.manual_seed(0)
+    for number, sample in enumerate(op.sample_inputs("cpu", torch.float64, requires_grad=False)):
+        if number >= MOST_SAMPLES:
+            return
+        leaves, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+        def call(*tensors: torch.Tensor, leaves: Any = leaves, at: Any = at, structure: Any = structure) -> Any:
+            full = list(leaves)
+            for place, tensor in zip(at, tensors, strict=True):
+                full[place] = tensor
+            given, args, kwargs = pytree.tree_unflatten(full, structure)
+            return op.op(given, *args, **kwargs)
+
+        yield call, [leaves[i] for i in at]
+
+
+class Collector(Interpreter):
+    """Runs a traced sample and keeps every operator with its arguments."""
+
+    def __init__(self, traced: GraphModule) -> None:
+        super().__init__(traced)
+        self.found: list[tuple[str, dict[str, Any]]] = []
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(n.target, torch._ops.OpOverload) and n.target.namespace == "aten":
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            names = [argument.name for argument in n.target._schema.arguments]
+            self.found.append((str(n.target), {**dict(zip(names, args, strict=False)), **kwargs}))
+        return result
+
+
+def operators(call: Callable[..., Any], tensors: list[torch.Tensor]) -> list[Case]:
+    """The operators of a sample that trine can cut, with values."""
+    traced = make_fx(call, pre_dispatch=True)(*tensors)
+    collector = Collector(traced)
+    collector.run(*tensors)
+    result = []
+    for target, args in collector.found:
+        case = made(target, args)
+        if case is not None and family_of(case.op).rules(case.op, case.tensors):
+            result.append(case)
+    return result
+
+
+def made(target: str, args: dict[str, Any]) -> Case | None:
+    """A case of an operator; None for one without tensors or with what a graph does not carry."""
+    if target.endswith("_.default") or "out" in args or not any(torch.is_tensor(v) for v in pytree.tree_leaves(args)):
+        return None
+    clean = {k: v.detach() if torch.is_tensor(v) else encoded(v) for k, v in args.items()}
+    case = build(target, clean)
+    if not any(t.numel() for t in case.outputs.values()) or any(
+        t.is_complex() for t in (*case.inputs.values(), *case.outputs.values())
+    ):
+        return None
+    return case
+
+
+def encoded(value: Any) -> Any:
+    """An argument as a graph has it."""
+    if isinstance(value, torch.dtype):
+        return "dtype:" + str(value).removeprefix("torch.")
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return f"float:{value}"
+    if isinstance(value, (list, tuple)):
+        return [encoded(item) for item in value]
+    return None if isinstance(value, (torch.device, torch.layout, torch.memory_format)) else value
+
+
+def whole_numbers(case: Case) -> Case:
+    """The same operator on small whole numbers."""
+    values = {n: v.mul(2).round().clamp(-3, 3) if v.is_floating_point() else v for n, v in case.inputs.items()}
+    return Case(case.op, case.tensors, values, run(case.op, values))
+
+
+def is_exact(op: Operator) -> bool:
+    """Whether whole numbers stay whole."""
+    return op.base in EXACT or isinstance(family_of(op), Rearrangement)
+
+
+def cuts(case: Case, random: Random) -> Iterator[list[Piece]]:
+    """Every rule alone and some pairs, each with random parts."""
+    rules = family_of(case.op).rules(case.op, case.tensors)
+    chosen = [[rule] for rule in rules for _ in range(DRAWS)]
+    chosen += [random.sample(rules, 2) for _ in range(min(3, len(rules) - 1))]
+    for some in chosen:
+        parts = [partition(rule, random) for rule in some]
+        if all(part is not None for part in parts):
+            yield pieces(case, list(zip(some, parts, strict=True)), narrow=random.random() < 0.5)
+
+
+def close(a: torch.Tensor, b: torch.Tensor, exact: bool) -> bool:
+    """Equal, bit for bit or to the tolerance of the larger norm."""
+    if exact or not a.is_floating_point():
+        return torch.equal(a, b) or torch.equal(a.nan_to_num(0.5), b.nan_to_num(0.5))
+    a, b = a.nan_to_num(0.5), b.nan_to_num(0.5)
+    return float((a - b).abs().max() if a.numel() else 0) <= TOLERANCE * max(float(b.abs().max()), 1.0) * 10
+
+
+def broken(case: Case, random: Random) -> str:
+    """The law that an operator breaks, or nothing."""
+    exact = is_exact(case.op)
+    case = whole_numbers(case) if exact else case
+    for cut in cuts(case, random):
+        done = [(piece, run_piece(case, piece, case.inputs)) for piece in cut]
+        whole = assemble(case, done)
+        if not all(close(whole[n], case.outputs[n], exact) for n in case.names):
+            return "slice"
+        for piece in random.sample(cut, min(len(cut), 2)):
+            if not (piece.reduces or reads_no_more(case, piece, float("nan")) or reads_no_more(case, piece, 1e3)):
+                return "outside"
+        if not gradients_add_up(case, cut):
+            return "gradient"
+    return ""
+
+
+def reads_no_more(case: Case, piece: Piece, rubbish: float) -> bool:
+    """Whether rubbish outside a piece's needs changes nothing of it."""
+    values = {}
+    for name, value in case.inputs.items():
+        spoiled = torch.full_like(value, rubbish) if value.is_floating_point() else value.clone()
+        for position in (i for i, other in enumerate(case.op.inputs) if other == name):
+            where = places(piece.local.in_boxes[position])
+            spoiled[where] = value[where]
+        values[name] = spoiled
+    for name, found in run(case.op, values).items():
+        box = piece.local.out_boxes[case.op.outputs.index(name)]
+        if not close(take(found, box), take(case.outputs[name], box), False):
+            return False
+    return True
+
+
+def gradients_add_up(case: Case, cut: list[Piece]) -> bool:
+    """Whether the gradients of the pieces add up to that of the whole."""
+    leaves = {k: v.clone().requires_grad_() for k, v in case.inputs.items() if v.is_floating_point()}
+    values = {**case.inputs, **leaves}
+    try:
+        whole = {k: v for k, v in run(case.op, values).items() if v.requires_grad}
+        seeds = {name: torch.randint(-3, 4, made.shape).to(made.dtype) for name, made in whole.items()}
+        if not leaves or not whole:
+            return True
+        total = sum((whole[n] * seeds[n]).sum() for n in whole)
+        expected = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    except RuntimeError:  # it has no derivative
+        return True
+    mine = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    for piece in cut:
+        found = run_piece(case, piece, values)
+        for name in whole:
+            mine = mine + (found[name] * take(seeds[name], piece.local.out_boxes[case.op.outputs.index(name)])).sum()
+    got = torch.autograd.grad(mine, list(leaves.values()), allow_unused=True)
+    return all(
+        close(torch.zeros_like(leaf) if a is None else a, torch.zeros_like(leaf) if b is None else b, False)
+        for a, b, leaf in zip(got, expected, leaves.values(), strict=True)
+    )
+
+
+def judged(name: str) -> dict[str, Any]:
+    """The record of one operator: samples, those with something that is cut, and what broke."""
+    record: dict[str, Any] = {"key": name, "samples": 0, "cut": 0, "right": 0, "untraced": 0, "operators": []}
+    failed: list[str] = []
+    names: set[str] = set()
+    for number, (call, tensors) in enumerate(samples(name)):
+        record["samples"] += 1
+        try:
+            found = operators(call, tensors)
+        except Exception:  # noqa: BLE001  the database has samples that cannot be traced
+            record["untraced"] += 1
+            continue
+        record["cut"] += bool(found)
+        laws = []
+        for case in found:
+            names.add(case.op.base)
+            try:
+                law = broken(case, Random(number))
+            except Exception as error:  # noqa: BLE001  whatever it raises is the result
+                law = f"{type(error).__name__}: {error}"[:200]
+            if law:
+                laws.append(f"sample {number}, {case.op.target} {[t.shape for t in case.tensors.values()]}: {law}")
+        record["right"] += bool(found) and not laws
+        failed += laws
+    record["operators"] = sorted(names)
+    return record | {
+        "equal": not failed,
+        "worst": "; ".join(failed[:3]) or f"{record['cut']} samples cut",
+        "num": len(failed),
+    }
+
+
+def main(names: list[str]) -> None:
+    """Judge the operators that are given."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    for name in names:
+        print(json.dumps({"begin": name}), flush=True)
+        try:
+            record = judged(name)
+        except Exception as error:  # noqa: BLE001  a database's own error is a record too
+            record = {"key": name, "equal": False, "worst": f"{type(error).__name__}: {error}"[:300]}
+            record["trace"] = traceback.format_exc()[-3000:]
+        print(json.dumps(record), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

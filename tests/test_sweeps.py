@@ -1,0 +1,57 @@
+"""The sweeps' own machinery: lists, keys, tables, and a worker on a small model."""
+
+import json
+from pathlib import Path
+
+import pytest
+from bench import zoo_cells, zoo_sweep, zoo_table
+from bench.zoo_cells import CUTS, Line, ZooCell, cells, judged, lines
+
+REPOSITORY = Path(__file__).parents[1]
+SOUND = f"{REPOSITORY}/bench/zoo_models.py:audio"
+
+
+def test_the_list_is_read():
+    found = lines(zoo_sweep.LIST)
+    assert len({line.text for line in found}) == len(found) > 100
+    every = cells(found)
+    assert all(ZooCell.parse(cell.key) == cell for cell in every[:30])
+    assert 0 < len(zoo_sweep.quick(every)) < len(every) / 4
+
+
+def test_a_line_has_options_of_its_own():
+    line = Line.parse('timm:vit --size 64 --set depth=2 --batch 3 --modes eval --cuts "height 2,channel 2"')
+    assert (line.wishes.size, line.wishes.batch, line.modes, line.cuts) == (64, 3, ("eval",), ("height 2", "channel 2"))
+    with pytest.raises(SystemExit):
+        Line.parse("timm:vit --cuts diagonal")
+
+
+def test_a_worker_judges_and_refuses():
+    group = [
+        ZooCell(Line.parse(SOUND), "train", cut) for cut in ("length 2", "heads 2", "stages 3 x tile 2", "height 2")
+    ]
+    records = {r["key"].rpartition("|")[2]: r for r in judged(group) if "key" in r}
+    assert records["length 2"]["result"] == records["stages 3 x tile 2"]["result"] == "exact"
+    assert records["length 2"]["shares"] == {"length": 1.0}
+    assert records["height 2"]["result"] == "refused"
+    assert "It can be cut by" in records["height 2"]["worst"]
+
+
+def test_a_loss_is_seen_in_the_next_table(tmp_path: Path):
+    line = Line.parse("x:net")
+    every = [ZooCell(line, "train", cut) for cut in CUTS]
+    good = {"equal": True, "result": "exact", "shares": {"height": 0.99}, "date": "2026-01-01", "commit": "a"}
+    records = {cell.key: dict(good) for cell in every}
+    table = tmp_path / "sweep.md"
+    zoo_table.write_table(table, every, records)
+    assert zoo_table.losses(table, every, records) == []
+    records[every[2].key]["shares"] = {"height": 0.5}
+    records[every[3].key] |= {"equal": False, "result": "DIFFERS"}
+    lost = zoo_table.losses(table, every, records)
+    assert lost == ["x:net train height 2: was 99.0%, is 50.0%", "x:net train height 3:2:1: was 99.0%, is DIFFERS"]
+
+
+def test_what_a_worker_says_is_json(capsys: pytest.CaptureFixture[str]):
+    zoo_cells.main([f"{SOUND}|eval|length 2", "nothing:here|train|height 2"])
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [r["result"] for r in records if "key" in r] == ["exact", "failed"]
