@@ -6,7 +6,7 @@ BIN := .venv/bin
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bench lab-loopback sweep sweep-quick op-db sweep-verify sweep-verify-quick sweep-verify-light clean
+.PHONY: help setup demo test check bench lab-loopback lab-decode sweep sweep-quick op-db sweep-verify sweep-verify-quick sweep-verify-light clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-18s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ bench: .venv/.test ## data parallelism beside DistributedDataParallel
 
 lab-loopback: .venv/.test ## bytes on the wire beside those predicted; needs root
 	$(BIN)/python -m bench.lab.loopback
+
+lab-decode: .venv/.test ## an image decoder on engines that are each too small for it; needs root
+	$(BIN)/python -m bench.lab.decode
 
 sweep: .venv/.test ## every model of bench/models.txt under every cut, held against one engine; resumes
 	$(BIN)/python -m bench.zoo_sweep --table docs/sweep.md

@@ -36,7 +36,7 @@ class Gate(nn.Module):
 
 def convolution(draw: Random, channels: int) -> tuple[nn.Module, int]:
     """Any convolution that leaves something of eight pixels."""
-    groups = draw.choice([1, 1, 1, 2, channels])
+    groups = draw.choice([1, 1, *(n for n in (2, 3, channels) if channels % n == 0)])
     wide = groups * draw.choice([1, 2, 3])
     kernel, dilation = draw.choice([1, 2, 3, 3, 5]), draw.choice([1, 1, 2])
     padding = draw.randint(0, kernel)

@@ -41,5 +41,10 @@ def test_a_footprint_that_is_off_by_one_is_found(monkeypatch: pytest.MonkeyPatch
 
 def test_a_wrong_padding_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Padding.as_pad
-    monkeypatch.setattr(Padding, "as_pad", lambda self, num=0: right(self, num)[::-1])  # before and behind swapped
+
+    def wrong(self: Padding, num_after: int = 0) -> list[int]:
+        pad = right(self, num_after)
+        return [pad[i + 1 - 2 * (i % 2)] for i in range(len(pad))]  # before and behind swapped
+
+    monkeypatch.setattr(Padding, "as_pad", wrong)
     assert any("conv2d" in name for name in judge_integers(job("net"), plan("net", "tiles")).different)

@@ -15,7 +15,7 @@ from trine.run.judge import Expected, judge
 
 KINDS = {"convolutional": convolutional, "transformer": transformer}
 PLANS = 3  # for each net
-QUICK, LONG = 12, 250  # nets of each kind
+QUICK, LONG = 4, 250  # nets of each kind
 
 
 def wishes(draw: Random, sizes: dict[str, int]) -> dict[str, Any]:

@@ -142,6 +142,40 @@ def causal_mask(like: Tensor, rows: Sequence[Sequence[int]], num_columns: int) -
 
 
 @kernel
+def attention_block(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None,
+    enable_gqa: bool | None, rows: Sequence[Sequence[int]], columns: Sequence[Sequence[int]],
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Attention of query rows to one block of keys: (weighted values, largest scores, sums of weights), not divided.
+    Rows and columns are global intervals."""
+    if enable_gqa and key.shape[-3] != query.shape[-3]:
+        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+    here = _numbers(columns, query.device) if columns else torch.empty(0, dtype=torch.int64, device=query.device)
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        scores = scores.masked_fill(_numbers(rows, query.device).unsqueeze(-1) < here, float("-inf"))
+    if attn_mask is not None:
+        mask = attn_mask if attn_mask.shape[-1] == 1 else attn_mask.index_select(-1, here)
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+    if not len(here):
+        nothing = scores.sum(-1)
+        return query @ key.transpose(-2, -1) @ value, nothing + float("-inf"), nothing
+    largest = scores.detach().amax(-1)
+    weights = torch.exp(scores - torch.where(largest.isinf(), 0, largest).unsqueeze(-1))
+    return weights @ value, largest, weights.sum(-1)
+
+
+@kernel
+def attention_merge(values: Sequence[Tensor], largest: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+    """The attention that its blocks make together."""
+    most = torch.stack(list(largest)).amax(0)
+    factors = [torch.exp(each - most) for each in largest]
+    total = sum((w * f for w, f in zip(weights, factors, strict=True)), torch.zeros_like(most))
+    mixed = sum((v * f.unsqueeze(-1) for v, f in zip(values, factors, strict=True)), torch.zeros_like(values[0]))
+    return mixed / total.unsqueeze(-1)
+
+
+@kernel
 def embedding_part(weight: Tensor, indices: Tensor, words: Sequence[Sequence[int]], padding_idx: int) -> Tensor:
     """What a piece of the table (the rows ``words``) adds to the embedding: zero for a word that it lacks."""
     place, offset = torch.full_like(indices, -1), 0

@@ -20,6 +20,7 @@ from trine.operators import (  # noqa: F401  (each file enters its families)
     reduction,
     resample,
     resample_smooth,
+    ring,
     scatter,
     taking,
     transposed,

@@ -46,12 +46,12 @@ def cut_sizes(graph: Graph) -> dict[str, int]:
 def build(
     graph: Graph, *, data: int = 1, stages: int = 1, tensor: Sequence[int] = (), cuts: Sequence[str] = (),
     shares: Sequence[float] = (), micro_batches: int = 1, schedule: Schedule = "1f1b", batch_norm: str = "synced",
-    batch: int | None = None, halo: str = "exchange",
+    batch: int | None = None, halo: str = "exchange", attention: str = "gather",
 ) -> Plan:  # fmt: skip
     """A plan by degrees.  Shares belong to the axis that has as many coordinates, the tensor axis first.
 
     The graph may be that of a micro-batch; ``batch`` is the whole.  halo: ``exchange``, or ``recompute`` in one run
-    over the whole model.
+    over the whole model.  attention: ``gather`` or ``ring``, for axes that cut query rows.
     """
     split = tensor_cuts(graph, tensor, tuple(cut for cut in cuts if cut != "batch"))
     names = ("tensor",) if len(split) < 2 else tuple(f"tensor{i}" for i in range(len(split)))
@@ -71,7 +71,7 @@ def build(
     plan = Plan(
         graph.name, {}, graph.fingerprint(), {name: graph.tensors[name].shape for name in graph.inputs},
         batch or 0, tuple(reversed(axes)), balanced(graph, stages), micro_batches, schedule,
-        "local" if batch_norm == "local" else "synced",
+        "local" if batch_norm == "local" else "synced", "ring" if attention == "ring" else "gather",
         ((graph.operators[0].name, graph.operators[-1].name),) if halo == "recompute" else (),
     )  # fmt: skip
     check(plan, graph, batch)

@@ -39,6 +39,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     micro_batches: in how many pieces the batch streams through the stages.
     batch_norm: ``synced`` over every axis that cuts its batch (equal to one engine) or ``local`` to each coordinate of
         the batch axis, as torch's DistributedDataParallel does.
+    attention: where query rows are cut, every engine gets all keys and values (``gather``), or they go round in blocks
+        (``ring``), which needs less memory.
     recomputed_halos: runs of operators (the first, the last) in which each engine computes the halos of its tiles
         itself instead of getting them from its neighbours; elsewhere they are exchanged.
     """
@@ -53,6 +55,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     micro_batches: int = 1
     schedule: Schedule = "1f1b"
     batch_norm: Literal["synced", "local"] = "synced"
+    attention: Literal["gather", "ring"] = "gather"
     recomputed_halos: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -96,4 +99,5 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.micro_batches > 1:
             line += f", {self.micro_batches} micro-batches, {self.schedule}"
         line += ", local batch norm" if self.batch_norm == "local" else ""
+        line += ", ring attention" if self.attention == "ring" else ""
         return line + (", halos recomputed" if self.recomputed_halos else "")

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from trine.graph.graph import Graph, Operator, Tensor
 from trine.graph.part import Part, even, is_partition, union
 from trine.operators.family import Rule, family_of
-from trine.operators.sequential import LOCAL, REWRITES
+from trine.operators.ring import ring
+from trine.operators.sequential import LOCAL, REWRITES, Rewrite
 from trine.plan.anchors import feature_parts
 from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, State
 from trine.plan.plan import FEATURES, Axis, Plan
 
+ATTENTION = "scaled_dot_product_attention"
 INPUT_DIMS = {"height": -2, "width": -1, "depth": -3}  # of image-like inputs (N, C, …)
 
 
@@ -103,7 +105,7 @@ class _Placer:
     def __init__(
         self, graph: Graph, plan: Plan, first: Placement | None, fixed: Mapping[tuple[str, int], Chosen]
     ) -> None:
-        self.graph, self.plan, self.first, self.fixed = graph, plan, first, fixed
+        self.graph, self.plan, self.first, self.fixed = graph, plan, first, dict(fixed)
         self.out = Placement(plan, graph, dict(graph.tensors))
         self.stages = stages_of(graph, plan)
         self.parts = [feature_parts(graph, axis) if axis.cut in FEATURES else {} for axis in plan.axes]
@@ -130,6 +132,11 @@ class _Placer:
 
     def visit(self, op: Operator, stage: int) -> None:
         states = [self.layout(name, stage) for name in op.inputs]
+        if op.base == ATTENTION and self.plan.attention == "ring":
+            new = ring(op, self.out.tensors, [(s.dim, s.parts) if isinstance(s, Split) else None for s in states[0]])
+            if new is not None:
+                self.go_round(new, stage, states[0])
+                return
         rewrite = REWRITES.get(op.target)
         if rewrite is not None:
             if self.first is not None:  # statistics are of what is owned
@@ -144,6 +151,17 @@ class _Placer:
                     self.simple(later, stage)
                 return
         self.simple(op, stage)
+
+    def go_round(self, new: Rewrite, stage: int, query: Layout) -> None:
+        """Place the operators of a ring: each follows the query rows, whatever its keys are."""
+        self.out.tensors.update({t.name: t for t in new.tensors})
+        for op in new.operators[:-1]:
+            rules = [rule for rule in family_of(op).rules(op, self.out.tensors) if rule.kind == "query"]
+            for axis, state in enumerate(query):
+                if isinstance(state, Split) and state.dim == len(self.out.tensors[op.inputs[0]].shape) - 2:
+                    self.fixed.setdefault((op.name, axis), (rules[0], state.parts))
+            self.simple(op, stage)
+        self.simple(new.operators[-1], stage)
 
     def state_operator(self, op: Operator, stage: int, states: Sequence[Layout], lead: Sequence[int]) -> None:
         """Place the first operator of a rewrite: along an axis with ``lead > 1`` its input stays as it is cut and its

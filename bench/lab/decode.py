@@ -1,0 +1,167 @@
+"""`make lab-decode`: an image decoder on engines that are each too small for it.
+
+    python -m bench.lab.decode [--latents 64] [--engines 4] [--share 0.8]
+
+diffusers' AutoencoderKL (128, 256, 512, 512 channels, two layers a block), decoding one latent of 4 channels.  The
+whole decoder runs in a process of its own, whose highest resident size is its need.  Then every process may have that
+share of the need (a memory cgroup each, so root is needed): one engine is shown to be killed, four with tiles by height
+are not, and their image is held against the whole's.  Predicted memory stands beside measured.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import diffusers
+import torch
+from torch import Tensor, nn
+
+from trine.capture.model import make_model
+from trine.cost.profile import cache_directory
+from trine.measure.calibrate import calibrate
+from trine.measure.machine import read_machine
+from trine.plan.build import build
+from trine.report.footing import with_process_size
+from trine.run.job import Job
+from trine.run.processes import Processes
+from trine.run.usage import highest_bytes
+from trine.simulate.memory import memory
+from trine.units import BYTES
+
+CONFIG = {
+    "block_out_channels": (128, 256, 512, 512), "layers_per_block": 2, "latent_channels": 4,
+    "down_block_types": ("DownEncoderBlock2D",) * 4, "up_block_types": ("UpDecoderBlock2D",) * 4,
+}  # fmt: skip
+GROUPS = Path("/sys/fs/cgroup/memory")
+TOLERANCE = 1e-5  # of the image's norm, in float32
+CHILD = "--whole"
+
+
+class Decoder(nn.Module):
+    """From latents to an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole = diffusers.AutoencoderKL(**CONFIG)
+        self.before, self.decoder = whole.post_quant_conv, whole.decoder
+
+    def forward(self, latents: Tensor) -> Tensor:
+        return self.decoder(self.before(latents))
+
+
+def made(latents: int) -> tuple[Decoder, Tensor]:
+    """The decoder and its input, the same in every process."""
+    torch.manual_seed(0)
+    return Decoder().eval(), torch.randn(1, 4, latents, latents)
+
+
+def whole(latents: int, file: str) -> None:
+    """In a process of its own: decode, and keep the image and the highest resident size."""
+    torch.set_num_threads(1)
+    module, x = made(latents)
+    with torch.no_grad():
+        image = module(x)
+    torch.save({"image": image, "resident": highest_bytes()}, file)
+
+
+@contextmanager
+def limited(limit: int, name: str) -> Iterator[Path]:
+    """A memory cgroup with a limit, removed afterwards."""
+    group = GROUPS / f"trine-{os.getpid()}-{name}"
+    group.mkdir()
+    (group / "memory.limit_in_bytes").write_text(str(limit))
+    try:
+        yield group
+    finally:
+        for _ in range(50):
+            try:
+                group.rmdir()
+                break
+            except OSError:  # its last process is still leaving
+                time.sleep(0.1)
+
+
+def run_whole(latents: int, file: Path, limit: int | None = None) -> int:
+    """The exit status of the whole decoder in a process, within a limit from its start."""
+    command = [sys.executable, "-m", "bench.lab.decode", CHILD, str(latents), str(file)]
+    if limit is None:
+        return subprocess.run(command, check=False).returncode
+    with limited(limit, "whole") as group:
+        enter = lambda: (group / "cgroup.procs").write_text(str(os.getpid()))  # noqa: E731
+        return subprocess.run(command, check=False, preexec_fn=enter, stderr=subprocess.DEVNULL).returncode
+
+
+def run_tiles(job: Job, engines: int, limit: int) -> tuple[Tensor, list[int], list[int]]:
+    """The image from tiles by height on processes within the limit each; their highest resident and predicted sizes."""
+    plan = build(job.graph(), tensor=(engines,), cuts=("height",), batch=1)
+    programs = job.compiled(plan).programs()
+    with Processes(programs, job.state()) as running:
+        assert running.supervisor is not None
+        pids = [process.pid for process in running.supervisor.processes]
+        with ExitStack() as stack:
+            for rank, pid in enumerate(pids):
+                group = stack.enter_context(limited(limit, str(rank)))
+                (group / "cgroup.procs").write_text(str(pid))
+            results = running.step(job.step(plan)).results
+            sizes = [int(_field(Path(f"/proc/{pid}/status"), "VmHWM")) * 1024 for pid in pids]
+            running.close()
+    return next(iter(results.values())), sizes, [memory(program, 0.0).total for program in programs]
+
+
+def _field(path: Path, name: str) -> str:
+    return next(line.split()[1] for line in path.read_text().splitlines() if line.startswith(name + ":"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: one engine was killed, the tiles were not, and the image is the same."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--latents", type=int, default=64)
+    parser.add_argument("--engines", type=int, default=4)
+    parser.add_argument("--share", type=float, default=0.8)
+    options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="trine-") as folder:
+        file = Path(folder) / "whole"
+        assert run_whole(options.latents, file) == 0
+        kept = torch.load(file, weights_only=True)
+        need = int(kept["resident"])
+        limit = int(options.share * need)
+        print(f"the whole decoder needs {BYTES.format(need)}; every process may have {BYTES.format(limit)}", flush=True)
+        status = run_whole(options.latents, file, limit)
+        killed = status == -signal.SIGKILL
+        print(f"one engine within that: {'killed' if killed else f'ended with {status}'}", flush=True)
+    module, x = made(options.latents)
+    job = Job(make_model(module, x), False)
+    profile = with_process_size(calibrate(cache_directory(), machine=read_machine()), print)
+    start = time.monotonic()
+    image, sizes, peaks = run_tiles(job, options.engines, limit)
+    apart = float((image - kept["image"]).norm() / kept["image"].norm())
+    print(
+        f"{options.engines} engines within that: done in {time.monotonic() - start:.0f} s, {apart:.1e} from the whole"
+    )
+    assert profile.process is not None
+    given = x.nbytes
+    resting = sum(p.nbytes for p in module.parameters()) + given
+    for rank, (size, peak) in enumerate(zip(sizes, peaks, strict=True)):
+        told = profile.process.resident_bytes(peak + given, resting)
+        print(
+            f"  engine {rank}: resident {BYTES.format(size)}, predicted {BYTES.format(told)} ({told / size - 1:+.0%}), "
+            f"tensors predicted {BYTES.format(peak)}"
+        )
+    return 0 if killed and apart <= TOLERANCE and max(sizes) <= limit else 1
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [CHILD]:
+        whole(int(sys.argv[2]), sys.argv[3])
+    else:
+        sys.exit(main())
