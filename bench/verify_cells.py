@@ -40,7 +40,8 @@ NUM_STEPS = 3
 @dataclass(frozen=True)
 class Subject:
     """A model of the sweep.  gigabytes: what a worker needs at most in one process; processes: with engines in their
-    own, which hold and report copies.  Where that is given, plans that need whole copies run there at one batch only.
+    own, which hold and report copies; four: with four copies of all weights in one process.  Where processes is given,
+    plans that need whole copies run there at one batch only.
     """
 
     spec: str
@@ -49,6 +50,7 @@ class Subject:
     seq: int | None = None
     gigabytes: float = 5.0
     processes: float | None = None
+    four: float = 0.0
 
     @property
     def huge(self) -> bool:
@@ -56,8 +58,8 @@ class Subject:
 
 
 SUBJECTS = {
-    "vgg16_bn": Subject("torchvision:vgg16_bn", gigabytes=16.0, processes=21.5),
-    "vit_b_16": Subject("torchvision:vit_b_16", (("image_size", "64"),), gigabytes=12.0, processes=19.0),
+    "vgg16_bn": Subject("torchvision:vgg16_bn", gigabytes=16.0, processes=15.5, four=21.5),
+    "vit_b_16": Subject("torchvision:vit_b_16", (("image_size", "64"),), gigabytes=12.0, processes=13.0, four=19.0),
     "gpt2": Subject("hf:gpt2", (("n_layer", "4"), ("n_embd", "192")), size=None, seq=64),
     "convnext_tiny": Subject("torchvision:convnext_tiny", gigabytes=5.0),
     "resnet50": Subject("torchvision:resnet50", gigabytes=5.0),
@@ -108,12 +110,14 @@ class Cell:
     @property
     def gigabytes(self) -> float:
         subject = SUBJECTS[self.model]
-        return subject.processes or subject.gigabytes if self.apart else subject.gigabytes
+        if not self.apart:
+            return subject.gigabytes
+        return subject.four if self.plan in FOUR_WHOLE else subject.processes or subject.gigabytes
 
     @property
-    def group(self) -> tuple[str, int, int, bool]:
+    def group(self) -> tuple[str, int, int, float]:
         """What it shares a reference and a worker with."""
-        return self.model, self.batch, PLANS[self.plan].get("micro_batches", 1), self.apart
+        return self.model, self.batch, PLANS[self.plan].get("micro_batches", 1), self.gigabytes
 
     @staticmethod
     def parse(key: str) -> "Cell":
