@@ -21,14 +21,16 @@ def segmentation_model(name: str, wishes: Wishes) -> Model:
     """``smp:ARCHITECTURE/ENCODER``."""
     smp = zoo_package("segmentation_models_pytorch")
     kind, _, encoder = name.partition("/")
-    known = {arch.__name__: arch for arch in smp.MODEL_ARCHITECTURES}
+    parts = {name: getattr(smp, name) for name in dir(smp)}
+    known = {name: part for name, part in parts.items() if isinstance(part, type) and issubclass(part, nn.Module)}
     if kind not in known:
         raise UnknownName("architecture of segmentation-models-pytorch", kind, known)
     encoders = smp.encoders.get_encoder_names()
     if encoder and encoder not in encoders:
         raise UnknownName("encoder of segmentation-models-pytorch", encoder, encoders)
     wishes.refuse(name, seq="Its inputs are images.")
-    settings = {"encoder_weights": None, **({"encoder_name": encoder} if encoder else {}), **wishes.settings}
+    settings = {"encoder_weights": None, "classes": 2, **({"encoder_name": encoder} if encoder else {})}
+    settings |= wishes.settings
     module = seeded(known[kind], wishes, f"smp:{name}", **settings)
     size = wishes.size or SIZE
     return image_model(f"smp:{name}", module, (settings.get("in_channels", 3), size, size), wishes)
