@@ -125,7 +125,7 @@ def wanted(cut: str, graph: Graph) -> dict[str, Any]:
     """The wishes of a cut, for this model."""
     found = dict(CUTS[cut])
     sizes = cut_sizes(graph)
-    tile = next((name for name in ANY if name in sizes), "height")
+    tile = next((name for name in ANY if sizes.get(name, 0) > 1), "height")
     return found | {"cuts": tuple(tile if name == TILE else name for name in found.get("cuts", ()))}
 
 

@@ -52,6 +52,7 @@ def test_a_loss_is_seen_in_the_next_table(tmp_path: Path):
 
 
 def test_what_a_worker_says_is_json(capsys: pytest.CaptureFixture[str]):
-    zoo_cells.main([f"{SOUND}|eval|length 2", "nothing:here|train|height 2"])
+    zoo_cells.main([f"{SOUND}|eval|length 2"])
+    zoo_cells.main(["nothing:here|train|height 2"])
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [r["result"] for r in records if "key" in r] == ["exact", "failed"]
