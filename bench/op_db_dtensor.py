@@ -1,8 +1,9 @@
 """DTensor on the samples of PyTorch's operator database: the worker that judges operators by name.
 
 Two processes share a mesh.  The first tensor of a sample is sharded along each of its dimensions in turn, the others
-are replicated; the sample is right if some dimension gives the whole's result, else wrong, else it raises, or it hangs
-if nothing is said for 20 s, and then the two are ended and go on with the next sample.
+are replicated; the sample is right if some dimension gives the whole's result, else wrong, else it raises; one without
+a dimension of two is not sharded.  It hangs if nothing is said for 20 s, and dies if a process ends; the two are then
+started anew behind the sample.
 
     python -m bench.op_db_dtensor nn.functional.conv2d cumsum
 """
@@ -54,7 +55,7 @@ def said(rank: int, record: dict[str, Any]) -> None:
 def judge(call: Any, tensors: list[torch.Tensor], mesh: Any) -> str:
     """The best over the dimensions of the first tensor."""
     want = [t for t in pytree.tree_leaves(call(*tensors)) if torch.is_tensor(t)]
-    found = ["raises"]
+    found: list[str] = []
     for dim in range(tensors[0].dim() if tensors else 0):
         if tensors[0].shape[dim] < 2:
             continue
@@ -65,8 +66,8 @@ def judge(call: Any, tensors: list[torch.Tensor], mesh: Any) -> str:
             got = [t.full_tensor() if isinstance(t, DTensor) else t for t in got]
             found.append("right" if len(got) == len(want) and all(map(alike, got, want)) else "wrong")
         except Exception:  # noqa: BLE001  that it raises is the result
-            continue
-    return min(found, key=["right", "wrong", "raises"].index)
+            found.append("raises")
+    return min(found, key=["right", "wrong", "raises"].index) if found else "not sharded"
 
 
 def alike(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -82,13 +83,13 @@ def main(names: list[str]) -> None:
         place = watch(left, first, counts)
         if place is None:
             return
-        name, number = place
-        counts[name]["hangs"] += 1
+        name, number, how = place
+        counts[name][how] += 1
         left, first = left[left.index(name) :], number + 1
 
 
-def watch(names: list[str], first: int, counts: dict[str, Counter[str]]) -> tuple[str, int] | None:
-    """Start two processes and count what they say; the sample in which they hung or died, None if they came through."""
+def watch(names: list[str], first: int, counts: dict[str, Counter[str]]) -> tuple[str, int, str] | None:
+    """Start two processes and count what they say; the sample in which they hang or die, None if they come through."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -120,12 +121,12 @@ def watch(names: list[str], first: int, counts: dict[str, Counter[str]]) -> tupl
                     print(json.dumps({"key": record["end"], "equal": True, "worst": str(told), **told}), flush=True)
             line = lines.get(timeout=LIMIT_S)
     except queue.Empty:
-        return now
+        return *now, "hangs"
     finally:
         for process in both:
             process.kill()
             process.wait()
-    return None if len(ended) == len(names) else now
+    return None if len(ended) == len(names) else (*now, "dies")
 
 
 if __name__ == "__main__":

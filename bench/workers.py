@@ -45,11 +45,13 @@ class Cell(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """One sweep: its worker's module, where its results are kept, and how a good record is told from others."""
+    """One sweep: its worker's module, where its results are kept, how a good record is told from others, and files that
+    its cells depend on beside the package and the worker."""
 
     worker: str
     results: Path
     good: Callable[[Record], bool]
+    sources: tuple[str, ...] = ()
 
     def digest(self) -> str:
         """Of the sources that a cell depends on, and of torch's version."""
@@ -57,7 +59,8 @@ class Kind:
         files = sorted(path for room in ROOMS for path in (package / room).glob("*.py"))
         files += [package / name for name in ("errors.py", "units.py", "cli/values.py")]
         total = hashlib.sha256(torch.__version__.encode())
-        for path in [*files, ROOT / (self.worker.replace(".", "/") + ".py")]:
+        own = [ROOT / (self.worker.replace(".", "/") + ".py"), *(ROOT / name for name in self.sources)]
+        for path in [*files, *own]:
             total.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
         return total.hexdigest()[:16]
 

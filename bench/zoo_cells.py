@@ -1,7 +1,8 @@
 """The cells of the sweep over models: a model at a size, in training or evaluation, under a cut; and the worker.
 
 A list of models has one specification a line, with the options of the command line (``--set``, ``--size``, ``--seq``,
-``--input``, ``--dtype``) and three of its own: ``--batch N``, ``--modes train,eval`` and ``--cuts NAME,…``.
+``--input``, ``--dtype``) and four of its own: ``--batch N``, ``--modes train,eval``, ``--cuts NAME,…`` and
+``--gigabytes N``, what a worker needs.
 
     python -m bench.zoo_cells "torchvision:resnet18 --size 64|train|height 2"
 """
@@ -23,7 +24,7 @@ import torch
 from trine.capture.specification import load_model
 from trine.capture.wishes import Wishes
 from trine.cli.values import input_shape, setting
-from trine.errors import CannotCut, CaptureFailed, TrineError
+from trine.errors import BadInput, CannotCut, CaptureFailed
 from trine.graph.graph import Graph
 from trine.plan.build import build, cut_sizes
 from trine.program.compile import batches
@@ -63,8 +64,8 @@ class Line:
         """Raises SystemExit for an unknown option, BadInput for a bad value."""
         parser = argparse.ArgumentParser(prog="a line of models", add_help=False)
         parser.add_argument("spec")
-        for name, kind in (("set", str), ("input", str)):
-            parser.add_argument(f"--{name}", type=kind, action="append", default=[])
+        for name in ("set", "input"):
+            parser.add_argument(f"--{name}", action="append", default=[])
         for name in ("size", "seq", "batch"):
             parser.add_argument(f"--{name}", type=int)
         parser.add_argument("--dtype")
@@ -151,7 +152,7 @@ def judged(group: Sequence[ZooCell]) -> Iterator[dict[str, Any]]:
         record: dict[str, Any] = {"key": cell.key, "capture_s": round(capture_s, 1)}
         try:
             plan = build(graph, batch=job.batch, **wanted(cell.cut, graph))
-        except (CannotCut, TrineError) as error:
+        except (BadInput, CannotCut) as error:
             yield record | {"equal": True, "result": "refused", "worst": str(error), "seconds": 0}
             continue
         if known is None:

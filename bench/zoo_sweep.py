@@ -1,4 +1,4 @@
-"""`make sweep-models`: every model of a list under every cut, training and evaluation, held against one engine.
+"""`make sweep`: every model of a list under every cut, training and evaluation, held against one engine.
 
     python -m bench.zoo_sweep [--models FILE] [--quick] [--only TEXT] [--fresh] [--jobs N] [--table docs/sweep.md]
 
@@ -30,7 +30,7 @@ def is_good(record: Record) -> bool:
     return bool(record["equal"])
 
 
-KIND = Kind("bench.zoo_cells", ROOT / "build" / "zoo" / "cells.jsonl", is_good)
+KIND = Kind("bench.zoo_cells", ROOT / "build" / "zoo" / "cells.jsonl", is_good, ("bench/zoo_models.py",))
 
 
 def quick(of: Sequence[ZooCell]) -> list[ZooCell]:

@@ -11,7 +11,7 @@ HEAD = """# Models under every cut
 One step of each model in float64 by lockstep, held against the plain module on one engine: outputs, loss, buffers and
 each gradient by name, to 1e-9. Batch {batch}; `train` has the loss, gradients and synchronised batch norm.
 
-    make sweep-models          # python -m bench.zoo_sweep --table docs/sweep.md
+    make sweep          # python -m bench.zoo_sweep --table docs/sweep.md
 
 A cell is exact where it has a number: the share of the FLOPs of operators with the cut dimension that ran tiled, the
 smallest over the plan's axes. A dash: the model has no such dimension, or too few indices of it, and the plan was

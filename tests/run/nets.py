@@ -51,7 +51,7 @@ class Net(nn.Module):
 
 class Dense(nn.Module):
     """From image to image: group and instance norm over space, windows laid out and folded, transposed convolution,
-    cubic resampling, pixel shuffling, maxima over bins."""
+    cubic resampling, pixel shuffling, maxima over one bin and over several."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,6 +66,7 @@ class Dense(nn.Module):
         x = torch.cat([x, self.each(self.fold(self.mix(self.windows(x))))], 1)
         x = self.bend(self.up(x))
         x = x * torch.sigmoid(self.gate(functional.adaptive_max_pool2d(x, 1)))
+        x = x + functional.interpolate(functional.adaptive_max_pool2d(x, (5, 7)), x.shape[2:])
         x = functional.interpolate(x, scale_factor=0.5, mode="bicubic")
         x = functional.pixel_shuffle(self.last(x), 2)
         return functional.interpolate(x, size=(9, 10), mode="bilinear", antialias=True)

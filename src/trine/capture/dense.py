@@ -14,6 +14,7 @@ from trine.errors import BadInput, UnknownName
 
 SIZE = 64
 STEPS = 1000  # time steps of a diffusion
+CLASSES = ("AutoencoderKL", "AutoencoderTiny", "VQModel", "UNet2DModel", "UNet2DConditionModel")
 WORDS = 77  # of a prompt, where a model of diffusion is told what to draw
 
 
@@ -39,9 +40,8 @@ def segmentation_model(name: str, wishes: Wishes) -> Model:
 def diffusers_model(name: str, wishes: Wishes) -> Model:
     """``diffusers:CLASS``: a module of diffusers whose inputs are known, with its constructor's settings."""
     diffusers = zoo_package("diffusers")
-    known = [n for n in dir(diffusers) if n.startswith(("Autoencoder", "UNet2D", "VQModel"))]
-    if name not in known:
-        raise UnknownName("model of diffusers", name, known)
+    if name not in CLASSES:
+        raise UnknownName("model of diffusers", name, CLASSES, change="Give another one as file.py:callable.")
     wishes.refuse(name, seq="Its inputs are images.", input="Its inputs follow from its config.")
     module = seeded(getattr(diffusers, name), wishes, f"diffusers:{name}", **wishes.settings)
     module = module.to(wishes.torch_dtype() or torch.float32)
@@ -72,7 +72,12 @@ def diffusion_inputs(module: Any, name: str, wishes: Wishes) -> dict[str, Any]:
     inputs: dict[str, Any] = {"sample": random_tensor(shape, dtype, 0, 0, seed)}
     if name.startswith("UNet2D"):
         inputs["timestep"] = random_tensor((wishes.batch,), torch.int64, 0, STEPS, seed + 2)
-    if config.get("cross_attention_dim"):
+    if config.get("addition_embed_type"):
+        raise BadInput(
+            f"diffusers:{name} takes added conditions of the kind {config['addition_embed_type']}.",
+            "Their shapes are not known.", "Give it as file.py:callable.",
+        )  # fmt: skip
+    if name == "UNet2DConditionModel":
         wide = config["cross_attention_dim"]
         if not isinstance(wide, int):
             raise BadInput(

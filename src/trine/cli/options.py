@@ -141,7 +141,7 @@ class HowOptions:
         "--no-measure", "Run no plan: predict only, after this machine was calibrated and single operators were timed."
     )
     integer: bool = _flag(
-        "--integer", "Hold every operator's pieces against the whole on small whole numbers, bit for bit."
+        "--integer", "Hold the pieces of every operator that is exact on small integers against the whole, bit for bit."
     )
 
 

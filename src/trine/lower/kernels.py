@@ -21,6 +21,8 @@ def mean_part(
     input: Tensor, dims: Sequence[int], keepdim: bool, count: int, dtype: torch.dtype | None = None
 ) -> Tensor:
     """What a piece adds to a mean over ``count`` elements of the whole."""
+    if dtype is None and input.dtype in (torch.float16, torch.bfloat16):  # the sum may be too large for it
+        return (input.sum(list(dims), keepdim=keepdim, dtype=torch.float32) / count).to(input.dtype)
     return input.sum(list(dims), keepdim=keepdim, dtype=dtype) / count
 
 
@@ -148,6 +150,8 @@ def attention_block(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Attention of query rows to one block of keys: (weighted values, largest scores, sums of weights), not divided.
     Rows and columns are global intervals."""
+    if query.dtype in (torch.float16, torch.bfloat16):  # sums over many keys, as in the whole
+        query, key, value = query.float(), key.float(), value.float()
     if enable_gqa and key.shape[-3] != query.shape[-3]:
         key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
     here = _numbers(columns, query.device) if columns else torch.empty(0, dtype=torch.int64, device=query.device)
@@ -166,13 +170,16 @@ def attention_block(
 
 
 @kernel
-def attention_merge(values: Sequence[Tensor], largest: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+def attention_merge(
+    values: Sequence[Tensor], largest: Sequence[Tensor], weights: Sequence[Tensor], dtype: torch.dtype
+) -> Tensor:
     """The attention that its blocks make together."""
     most = torch.stack(list(largest)).amax(0)
+    most = torch.where(most.isinf(), 0, most)  # a row that sees nothing is zero, as in the whole
     factors = [torch.exp(each - most) for each in largest]
     total = sum((w * f for w, f in zip(weights, factors, strict=True)), torch.zeros_like(most))
     mixed = sum((v * f.unsqueeze(-1) for v, f in zip(values, factors, strict=True)), torch.zeros_like(values[0]))
-    return mixed / total.unsqueeze(-1)
+    return (mixed / torch.where(total == 0, 1, total).unsqueeze(-1)).to(dtype)
 
 
 @kernel

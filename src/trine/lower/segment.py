@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from operator import getitem
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import torch
 from torch import fx
@@ -20,24 +20,22 @@ def lower(segment: Segment) -> fx.GraphModule:
     for op in segment.operators:
         kwargs = {key: decode(value, nodes) for key, value in op.args.items()}
         node = graph.call_function(into.get(op.name) or resolve(op.target), (), kwargs)
-        if len(op.outputs) == 1 and not _returns_many(op.target):
-            nodes[op.outputs[0] or ""] = node
-        else:
-            for number, name in enumerate(op.outputs):
-                if name is not None:
-                    nodes[name] = graph.call_function(getitem, (node, number))
+        many = _returns_many(op.target)
+        for number, name in enumerate(op.outputs):
+            if name is not None:
+                nodes[name] = graph.call_function(getitem, (node, number)) if many else node
     graph.output(tuple(nodes[f"t{tile}"] for tile in segment.outputs))
     graph.eliminate_dead_code()
     return fx.GraphModule(torch.nn.Module(), graph)
 
 
 def _returns_many(target: str) -> bool:
-    """Whether the function returns a tuple even for one wanted output."""
+    """Whether the function returns several tensors, even where one is wanted."""
     function: Any = resolve(target)
     schema = getattr(function, "_schema", None)
     if schema is not None:
-        return len(schema.returns) > 1
-    return target in ("trine.batch_norm", "trine.batch_norm_apply")
+        return len(schema.returns) != 1 or isinstance(schema.returns[0].type, torch.ListType)
+    return get_origin(get_type_hints(function)["return"]) is tuple
 
 
 class Library:

@@ -5,7 +5,7 @@ from typing import Any
 
 from trine.graph.graph import Operator
 from trine.graph.part import Box, full, indices, volume, within
-from trine.operators.arguments import changed, cut, output, shape, step
+from trine.operators.arguments import changed, cut, out_box, output, shape, step
 from trine.operators.family import Family, Local, Rule, Tensors, register
 from trine.operators.pooling import around, bins, num_spatial
 
@@ -28,12 +28,12 @@ class AdaptiveMaxPool(Family):
     def local(self, piece: Local) -> tuple[Operator, ...]:
         op, here, made = piece.op, shape(piece.op, piece.tensors, "self"), output(piece.op, piece.tensors)
         space = range(len(here) - num_spatial(op), len(here))
-        if all(piece.in_boxes[0][d] == full(here)[d] and piece.out_boxes[0][d] == full(made)[d] for d in space):
+        if all(piece.in_boxes[0][d] == full(here)[d] and out_box(piece)[d] == full(made)[d] for d in space):
             return (op,)
         source, steps = op.args["self"], list[Operator]()
         for d in reversed(space):  # the last dimension first: so ties go to the first element
             relation = bins(here[d], made[d])
-            have, make = piece.in_boxes[0][d], piece.out_boxes[0][d]
+            have, make = piece.in_boxes[0][d], out_box(piece)[d]
             wanted = [within(relation.needs(((o, o + 1),)), have)[0] for o in indices(make).tolist()]
             args: dict[str, Any] = {"dim": d, "bins": [list(pair) for pair in wanted]}
             steps.append(step(op, f"dim{d}", "trine.bin_max", input=source, **args))

@@ -8,7 +8,7 @@ from trine.graph.part import Box, volume
 from trine.operators.arguments import aligned, changed, cut, is_whole, output, shape
 from trine.operators.family import Family, Local, Rule, Tensors, register
 
-NONE, MEAN, SUM = 0, 1, 2  # reductions of losses, as aten counts them
+NONE, MEAN = 0, 1  # reductions of losses, as aten counts them; the third is the sum
 
 KEEPS_OUTPUT = (
     "relu", "sigmoid", "tanh", "exp", "expm1", "sqrt", "rsqrt", "reciprocal", "tan",
@@ -109,9 +109,10 @@ class ElementLoss(Elementwise):
         op = piece.op
         if op.args.get("reduction") != MEAN or is_whole(piece):
             return (op,)
-        name, count = op.name + ".total", prod(shape(op, piece.tensors, "self"))
-        total = Operator(name, op.target, {**op.args, "reduction": SUM}, (name,), op.module, op.source)
-        return total, changed(op, "aten.div.Scalar", {"self": "%" + name, "other": count})
+        name, here = op.name + ".each", shape(op, piece.tensors, "self")
+        each = Operator(name, op.target, {**op.args, "reduction": NONE}, (name,), op.module, op.source)
+        args = {"input": "%" + name, "dims": list(range(len(here))), "keepdim": False, "count": prod(here)}
+        return each, changed(op, "trine.mean_part", args)
 
     def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
         return 3.0 * volume(in_boxes[0])

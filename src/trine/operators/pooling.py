@@ -6,7 +6,7 @@ from typing import Any
 
 from trine.graph.graph import Operator
 from trine.graph.part import Box, Part, full, indices, size, volume, within
-from trine.operators.arguments import SAME, changed, cut, output, rows, shape, spread, step
+from trine.operators.arguments import SAME, changed, cut, out_box, output, rows, shape, spread, step
 from trine.operators.family import Family, Local, Rule, Tensors, register
 from trine.operators.relation import Relation, Table, Window
 from trine.operators.window import padding_of
@@ -66,7 +66,7 @@ class MaxPool(WindowPool):
     def local(self, piece: Local) -> tuple[Operator, ...]:
         op, windows = piece.op, geometry(piece.op, piece.tensors)
         num = len(windows)
-        ins, outs = piece.in_boxes[0][-num:], piece.out_boxes[0][-num:]
+        ins, outs = piece.in_boxes[0][-num:], out_box(piece)[-num:]
         if is_whole_space(windows, ins, outs):
             return (op,)
         padding = padding_of(windows, ins, outs, limits(windows, ins))

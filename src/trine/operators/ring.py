@@ -1,4 +1,5 @@
-"""Ring attention: keys and values go round in blocks, so that no engine ever holds all of them.
+"""Ring attention: keys and values go round in blocks, so that in inference no engine need hold all of them (in training
+each block is kept for the backward pass).
 
 The attention of an axis that cuts query rows becomes one operator for each block and a merge.  In operator j the engine
 at coordinate c has the keys of coordinate c + j; its result is (sums of weighted values, largest score, sum of
@@ -39,10 +40,10 @@ class Rotated(Relation):
 
 def ring(op: Operator, tensors: Tensors, cuts: Sequence[AxisCut]) -> Rewrite | None:
     """The operators of a ring; None where the query rows are not cut by exactly one axis, or weights are dropped."""
-    query, key = (tensors[op.args[name][1:]] for name in ("query", "key"))
+    query, key, value = (tensors[op.args[name][1:]] for name in ("query", "key", "value"))
     rank = len(query.shape)
     axes = [cut for cut in cuts if cut is not None and cut[0] == rank - 2]
-    if len(axes) != 1 or op.args["dropout_p"] or len(key.shape) != rank:
+    if len(axes) != 1 or op.args["dropout_p"] or {len(key.shape), len(value.shape)} != {rank}:
         return None
     queries = axes[0][1]
     if not all(queries) or len(set(queries)) < len(queries):
@@ -50,6 +51,7 @@ def ring(op: Operator, tensors: Tensors, cuts: Sequence[AxisCut]) -> Rewrite | N
     keys = queries if key.shape[-2] == query.shape[-2] else even(key.shape[-2], [size(part) for part in queries])
     made = tensors[next(name for name in op.outputs if name is not None)]
     operators, fresh = list[Operator](), list[Tensor]()
+    dtype = "float32" if made.dtype in ("float16", "bfloat16") else made.dtype
     kept = ("query", "key", "value", "attn_mask", "is_causal", "scale", "enable_gqa")
     for shift in range(len(queries)):
         names = tuple(f"{op.name}.{word}{shift}" for word in ("values", "largest", "weights"))
@@ -57,11 +59,12 @@ def ring(op: Operator, tensors: Tensors, cuts: Sequence[AxisCut]) -> Rewrite | N
         args |= {"queries": _lists(queries), "keys": _lists(keys), "shift": shift}
         operators.append(Operator(names[0], "trine.attention_block", args, names, op.module, op.source))
         shapes = (made.shape, made.shape[:-1], made.shape[:-1])
-        fresh += [Tensor(name, here, made.dtype) for name, here in zip(names, shapes, strict=True)]
-    merge = {
+        fresh += [Tensor(name, here, dtype) for name, here in zip(names, shapes, strict=True)]
+    merge: dict[str, Any] = {
         word: [f"%{op.name}.{word}{shift}" for shift in range(len(queries))]
         for word in ("values", "largest", "weights")
     }
+    merge["dtype"] = f"dtype:{made.dtype}"
     operators.append(Operator(op.name, "trine.attention_merge", merge, op.outputs, op.module, op.source))
     return Rewrite(tuple(operators), tuple(fresh))
 
@@ -81,17 +84,17 @@ class AttentionBlock(Family):
     names = ("attention_block",)
 
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
-        query, key = shape(op, tensors, "query"), shape(op, tensors, "key")
+        query, key, value = (shape(op, tensors, name) for name in ("query", "key", "value"))
         rank, at = len(query), position(op, "attn_mask")
         mask, scores, result = [] if at is None else [at], (*query[:-1], key[-2]), list[Rule]()
         for d in range(rank - 2):
             head, multiple = rank > 3 and d == rank - 3, 1
             cuts = list(cut(op, "query", d))
-            for name in ("key", "value"):
-                if key[d] == query[d]:
+            for name, here in (("key", key), ("value", value)):
+                if here[d] == query[d]:
                     cuts += cut(op, name, d)
                 elif op.args.get("enable_gqa") and head:
-                    multiple = query[d] // key[d]
+                    multiple = query[d] // here[d]
                     cuts += cut(op, name, d, Scaled(multiple, 1))
             cuts += aligned(op, tensors, mask, scores, d)
             result.append(Rule("head" if head else "row", query[d], tuple(cuts), _all(d), multiple=multiple))

@@ -9,12 +9,14 @@ from trine.operators.family import Cut, Family, Rule, Tensors, register
 
 
 class Writing(Family):
-    """Abstract: no arithmetic to speak of, nothing kept but indices."""
+    """Abstract: no arithmetic to speak of; indices are kept, by reductions everything."""
 
     def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
         return 0.0
 
     def saved(self, op: Operator) -> tuple[str, ...]:
+        if op.base.endswith("reduce"):
+            return (*op.inputs, *(name for name in op.outputs if name is not None))
         return op.inputs[1:2] if "index" in op.args else ()
 
 

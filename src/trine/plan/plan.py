@@ -40,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_norm: ``synced`` over every axis that cuts its batch (equal to one engine) or ``local`` to each coordinate of
         the batch axis, as torch's DistributedDataParallel does.
     attention: where query rows are cut, every engine gets all keys and values (``gather``), or they go round in blocks
-        (``ring``), which needs less memory.
+        (``ring``), which needs less memory in inference.
     recomputed_halos: runs of operators (the first, the last) in which each engine computes the halos of its tiles
         itself instead of getting them from its neighbours; elsewhere they are exchanged.
     """

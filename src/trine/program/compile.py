@@ -14,7 +14,7 @@ from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, box
 from trine.plan.plan import Plan
 from trine.program.flow import Flow, Move, Seeds, Slice, Slot, Work, resting
 from trine.program.fuse import fused
-from trine.program.halos import placed
+from trine.program.halos import placement_of
 from trine.program.moves import pieces
 from trine.program.place import Placed
 from trine.program.program import Combine, Instruction, Piece, Program, Segment, Tile, Transfer
@@ -62,7 +62,7 @@ class Compiled:
         first = 0
         for low, high in self.rows:
             if high - low not in self.flows:
-                placement = placed(graph_of(high - low), plan)
+                placement = placement_of(graph_of(high - low), plan)
                 fresh = resting(placement)
                 inputs = {name: fresh[name] for name in placement.feeds if placement.tensors[name].kind == "input"}
                 rest = {**(rest or fresh), **inputs}

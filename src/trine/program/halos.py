@@ -16,7 +16,7 @@ from trine.plan.plan import FOLLOWED, Plan
 from trine.program.place import Chosen, Placed, Placement, place
 
 
-def placed(graph: Graph, plan: Plan) -> Placement:
+def placement_of(graph: Graph, plan: Plan) -> Placement:
     """Place every operator; twice if halos are to be computed."""
     first = place(graph, plan)
     return place(graph, plan, first, widened(first)) if plan.recomputed_halos else first
@@ -45,24 +45,24 @@ def _widen(placement: Placement, axis: int, chosen: dict[tuple[str, int], Chosen
     runs, last = runs_of(placement), {output.tensor for output in placement.graph.outputs}
     makers = {(name, p.stage): p for p in placement.placed for name in p.op.outputs if name is not None}
     wanted: dict[tuple[str, int], list[Part]] = {}
-    for placed in reversed(placement.placed):
-        run, found = runs.get(placed.op.name), chosen.get((placed.op.name, axis))
+    for here in reversed(placement.placed):
+        run, found = runs.get(here.op.name), chosen.get((here.op.name, axis))
         if run is None or found is None:
             continue
         rule, parts = found
-        names = [name for name in placed.op.outputs if name is not None]
+        names = [name for name in here.op.outputs if name is not None]
         if not rule.reduce and last.isdisjoint(names):
-            asked = [wanted[name, placed.stage] for name in names if (name, placed.stage) in wanted]
+            asked = [wanted[name, here.stage] for name in names if (name, here.stage) in wanted]
             parts = _wider(rule, parts, asked)
-            chosen[placed.op.name, axis] = (rule, parts)
+            chosen[here.op.name, axis] = (rule, parts)
         for cut in rule.inputs:
-            name = placed.op.inputs[cut.position]
-            maker = makers.get((name, placed.stage))
+            name = here.op.inputs[cut.position]
+            maker = makers.get((name, here.stage))
             if maker is None or runs.get(maker.op.name) != run or not _is_cut(maker, name, axis, cut.dim):
                 continue
             need = [cut.relation.needs(part) for part in parts]
-            known = wanted.get((name, placed.stage), [()] * len(need))
-            wanted[name, placed.stage] = [union(a, b) for a, b in zip(known, need, strict=True)]
+            known = wanted.get((name, here.stage), [()] * len(need))
+            wanted[name, here.stage] = [union(a, b) for a, b in zip(known, need, strict=True)]
 
 
 def _wider(rule: Rule, parts: Sequence[Part], asked: Sequence[Sequence[Part]]) -> tuple[Part, ...]:

@@ -130,17 +130,23 @@ class _Placer:
             return self.feeds[name]
         return next(self.out.made[name, s] for s in (stage, *range(self.plan.num_stages)) if (name, s) in self.out.made)
 
+    def owned(self, name: str, stage: int) -> Layout:
+        """The layout of a value without what is made twice: statistics are of that."""
+        made = {} if self.first is None else self.first.made
+        known = (made.get((name, s)) for s in (stage, *range(self.plan.num_stages)))
+        return next((layout for layout in known if layout is not None), None) or self.layout(name, stage)
+
     def visit(self, op: Operator, stage: int) -> None:
         states = [self.layout(name, stage) for name in op.inputs]
         if op.base == ATTENTION and self.plan.attention == "ring":
-            new = ring(op, self.out.tensors, [(s.dim, s.parts) if isinstance(s, Split) else None for s in states[0]])
+            query = self.owned(op.inputs[0], stage)
+            new = ring(op, self.out.tensors, [(s.dim, s.parts) if isinstance(s, Split) else None for s in query])
             if new is not None:
-                self.go_round(new, stage, states[0])
+                self.go_round(new, stage, query)
                 return
         rewrite = REWRITES.get(op.target)
         if rewrite is not None:
-            if self.first is not None:  # statistics are of what is owned
-                states[0] = self.first.made.get((op.inputs[0], stage), states[0])
+            states[0] = self.owned(op.inputs[0], stage)
             cuts = [(s.dim, s.parts) if isinstance(s, Split) else None for s in states[0]]
             lead = rewrite.lead(op, self.out.tensors, cuts, self.local)
             if lead is not None:

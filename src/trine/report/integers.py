@@ -1,4 +1,4 @@
-"""`trine verify --integer`: pieces of operators equal the whole bit for bit, on small whole numbers."""
+"""`trine verify --integer`: pieces of operators equal the whole bit for bit, on small integers."""
 
 import time
 from collections import Counter
@@ -31,9 +31,7 @@ def show(console: Console, found: Integers, seconds: float, verbose: bool) -> No
     """One plan: how many operators were held against the whole, which differ, which round."""
     word = "DIFFERS" if found.different else "bit-equal"
     num = len(found.equal) + len(found.different)
-    console.print(
-        f"  {word}  {found.plan.describe()}  {num} operators, values and gradients, {seconds:.0f} s", soft_wrap=True
-    )
+    console.print(f"  {word}  {found.plan.describe()}  {num} operators, {seconds:.0f} s", soft_wrap=True)
     for name in found.different:
         console.print(f"         differs: {name}", soft_wrap=True)
     kinds = Counter(name.rpartition(": ")[2] for name in found.rounding)
@@ -42,7 +40,7 @@ def show(console: Console, found: Integers, seconds: float, verbose: bool) -> No
             f"{n} × {name.strip('_')}" for name, n in (kinds.most_common() if verbose else kinds.most_common(5))
         )
         more = "" if verbose or len(kinds) <= 5 else ", …"
-        console.print(f"         not judged, since they round: {said}{more}", soft_wrap=True)
+        console.print(f"         not judged, for they may round: {said}{more}", soft_wrap=True)
 
 
 def write_json(path: Path, found: Sequence[Integers]) -> None:

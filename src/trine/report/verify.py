@@ -110,7 +110,7 @@ def run(options: "Options") -> int:
             check_trainable(asked.model)
         job = Job(asked.model, training, float64=True)
         if options.how.integer:
-            console.print(f"small whole numbers in float64, {'training' if training else 'inference'}")
+            console.print(f"small integers in float64, {'training' if training else 'inference'}")
             exact += verify_integers(job, wished(asked.plan, options, job), console, verbose=options.output.verbose)
             continue
         steps = "three training steps" if training else "inference"

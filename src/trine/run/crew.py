@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -150,8 +151,6 @@ class TheirProcesses(Crew):
 
     def _engine(self, form: Form) -> tuple[Engine, Gloo]:
         if form not in self.known:
-            owned = connect(len(form.programs))
-            self.owns_group = self.owns_group or owned
             program = form.programs[dist.get_rank()]
             gloo = transport(program)
             self.known[form] = Engine(program, form.blank(), gloo), gloo
@@ -160,13 +159,15 @@ class TheirProcesses(Crew):
     def go(self, form: Form, step: Step) -> None:
         engine, gloo = self._engine(form)
         gloo.begin(step.part)
-        for _ in engine.run(step):
-            pass
+        with torch.autocast("cpu", enabled=False):  # the caller's is in the graph already
+            for _ in engine.run(step):
+                pass
         gloo.finish()
 
     def together(self, parts: Parts) -> Parts:
-        told: list[Parts] = [parts] * dist.get_world_size()
-        dist.all_gather_object(told, parts)
+        mine = {name: [(tile, _alone(value)) for tile, value in tiles] for name, tiles in parts.items()}
+        told: list[Parts] = [mine] * dist.get_world_size()
+        dist.all_gather_object(told, mine)
         result: dict[str, list[tuple[Tile, Tensor]]] = {}
         for of_rank in told:
             for name, tiles in of_rank.items():
@@ -174,12 +175,11 @@ class TheirProcesses(Crew):
         return result
 
     def agreed(self, form: Form, seed: int, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> int:
-        is_new = form not in self.known
-        self._engine(form)
-        if is_new:
+        self.owns_group = connect(len(form.programs)) or self.owns_group
+        alike(inputs, "were given different batches", "Give each the whole batch; it takes its own rows.")
+        if form not in self.known:
             own = {name: value for name, value in state.items() if name not in inputs}
             alike(own, "have different weights", "Seed torch in the same way, or load the same file.")
-        alike(inputs, "were given different batches", "Give each the whole batch; it takes its own rows.")
         seeds = [seed]
         dist.broadcast_object_list(seeds)
         return seeds[0]
@@ -189,6 +189,11 @@ class TheirProcesses(Crew):
         self.known.clear()
         if self.owns_group and dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _alone(value: Tensor) -> Tensor:
+    """A tensor that is not a view of something larger, all of which would be sent."""
+    return value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
 
 
 def _gradients(form: Form, engines: Sequence[Engine]) -> tuple[Parts, Parts]:

@@ -1,6 +1,6 @@
-"""Bit equality on small whole numbers: every operator of a plan whose arithmetic is exact on them, piece by piece.
+"""Bit equality on small integers: every operator of a plan whose arithmetic is exact on them, piece by piece.
 
-Each operator is run whole and as the pieces that the plan's engines run, on tensors of small whole numbers in float64.
+Each operator is run whole and as the pieces that the plan's engines run, on tensors of small integers in float64.
 Sums of these are exact in any order, so pieces must equal the whole bit for bit, values and gradients; no tolerance can
 hide a footprint that is off by one.  Operators that round (exponentials, divisions, norms) are not judged here.
 """
@@ -35,7 +35,14 @@ EXACT = {
     "repeat_interleave", "sort", "topk", "argmax", "argmin", "expand", "broadcast_to",
 }  # fmt: skip
 LOW, HIGH = -2, 3  # values: -2 … 2
-SMOOTH = ("amax", "amin", "max", "min", "sort", "topk")  # which of equal elements gets the gradient is left open
+TIES = (
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "sort",
+    "topk",
+)  # which of equal elements gets the gradient is left open: values only
 
 
 @dataclass
@@ -49,7 +56,7 @@ class Integers:
 
 
 def judge_integers(job: Job, plan: Plan) -> Integers:
-    """Every operator that the plan runs, on one seed of whole numbers."""
+    """Every operator of the largest micro-batch, once, on small integers that are drawn by its number."""
     result = Integers(plan)
     compiled = job.compiled(plan)
     seen: set[str] = set()
@@ -85,7 +92,7 @@ class _Trial:
         self.op = op
         self.whole = {n: _numbers(tensors[n].shape, tensors[n].dtype, op, n, compiled) for n in op.inputs}
         names = dict.fromkeys(op.inputs)
-        self.leaves = [n for n in names if self.whole[n].is_floating_point() and op.base not in SMOOTH]
+        self.leaves = [n for n in names if self.whole[n].is_floating_point() and op.base not in TIES]
         for name in self.leaves:
             self.whole[name].requires_grad_()
         space = dict(self.whole)
@@ -156,7 +163,7 @@ def _seed(like: Tensor) -> Tensor:
 
 
 def _numbers(shape: tuple[int, ...], dtype: str, op: Operator, name: str, compiled: Compiled) -> Tensor:
-    """Small whole numbers; those that number something stay below how many there are."""
+    """Small integers; those that number something stay below how many there are."""
     kind: torch.dtype = getattr(torch, dtype)
     if kind == torch.bool:
         return torch.randint(0, 2, shape).bool()

@@ -1,6 +1,7 @@
 """Joined: this process is one engine among processes that somebody else started (``torchrun``)."""
 
 import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -78,8 +79,8 @@ class Joined:
 
 
 def alike(tensors: Mapping[str, Tensor], what: str, remedy: str) -> None:
-    """Raise BadInput on every rank unless all have the same tensors, by the sums of their bytes."""
-    mine = {n: int(t.detach().contiguous().view(-1).view(torch.uint8).sum()) for n, t in tensors.items()}
+    """Raise BadInput on every rank unless all have the same tensors, by shapes, types and checksums of their bytes."""
+    mine = {name: _digest(tensor) for name, tensor in tensors.items()}
     sums = [mine] * dist.get_world_size()
     dist.all_gather_object(sums, mine)
     for rank, theirs in enumerate(sums):
@@ -88,8 +89,15 @@ def alike(tensors: Mapping[str, Tensor], what: str, remedy: str) -> None:
             raise BadInput(f"The processes {what}: {name} of process {rank} is not that of process 0.", "", remedy)
 
 
+def _digest(tensor: Tensor) -> tuple[tuple[int, ...], str, int]:
+    """Shape, type, and a checksum that knows the order of the bytes."""
+    flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
+    return tuple(tensor.shape), str(tensor.dtype), zlib.crc32(flat.numpy())
+
+
 def connect(num_engines: int, timeout_s: float = 60.0) -> bool:
-    """Whether the process group had to be made.  Raises BadInput if there are more or fewer processes than engines."""
+    """Make the process group if there is none, and tell whether it was made.  Raises BadInput if there are more or
+    fewer processes than engines."""
     owned = not dist.is_initialized()
     size = int(os.environ.get("WORLD_SIZE", "1")) if owned else dist.get_world_size()
     if size != num_engines:
@@ -125,5 +133,5 @@ def joined(
     """The engine of this rank, given the Programs of all.  Raises BadInput if there are more or fewer processes."""
     owned = connect(len(programs))
     result = Joined(programs[dist.get_rank()], state, optimizer)
-    result.owns_group = owned
+    result.owns_group = owned  # else whoever made it ends it
     return result
