@@ -58,8 +58,8 @@ class Subject:
 
 
 SUBJECTS = {
-    "vgg16_bn": Subject("torchvision:vgg16_bn", gigabytes=16.0, processes=15.5, four=21.5),
-    "vit_b_16": Subject("torchvision:vit_b_16", (("image_size", "64"),), gigabytes=12.0, processes=13.0, four=19.0),
+    "vgg16_bn": Subject("torchvision:vgg16_bn", gigabytes=16.0, processes=18.0, four=21.5),
+    "vit_b_16": Subject("torchvision:vit_b_16", (("image_size", "64"),), gigabytes=12.0, processes=14.5, four=19.0),
     "gpt2": Subject("hf:gpt2", (("n_layer", "4"), ("n_embd", "192")), size=None, seq=64),
     "convnext_tiny": Subject("torchvision:convnext_tiny", gigabytes=5.0),
     "resnet50": Subject("torchvision:resnet50", gigabytes=5.0),
