@@ -5,9 +5,28 @@ from typing import Any
 
 from trine.graph.graph import Operator
 from trine.graph.part import Box, full, size, volume
-from trine.operators.arguments import aligned, changed, cut, position, shape, step
-from trine.operators.family import Family, Local, Rule, Tensors, register
+from trine.operators.arguments import aligned, changed, cut, outputs_along, position, shape, step
+from trine.operators.family import Cut, Family, Local, Rule, Tensors, register
 from trine.operators.relation import Prefix, Scaled
+
+
+def around(op: Operator, tensors: Tensors) -> tuple[list[Rule], tuple[Cut, ...]]:
+    """Rules over the batch and the heads, and the cuts of query and mask by query rows."""
+    query, key, value = (shape(op, tensors, name) for name in ("query", "key", "value"))
+    rank, at = len(query), position(op, "attn_mask")
+    mask, scores, result = [] if at is None else [at], (*query[:-1], key[-2]), list[Rule]()
+    for d in range(rank - 2):
+        head = rank > 3 and d == rank - 3
+        cuts, multiple = list(cut(op, "query", d)), 1
+        for name, here in (("key", key), ("value", value)):
+            if here[d] == query[d]:
+                cuts += cut(op, name, d)
+            elif op.args.get("enable_gqa") and head:
+                multiple = query[d] // here[d]
+                cuts += cut(op, name, d, Scaled(multiple, 1))
+        cuts += aligned(op, tensors, mask, scores, d)
+        result.append(Rule("head" if head else "row", query[d], tuple(cuts), outputs_along(op, d), multiple=multiple))
+    return result, (*cut(op, "query", rank - 2), *aligned(op, tensors, mask, scores, rank - 2))
 
 
 @register
@@ -18,28 +37,14 @@ class Attention(Family):
 
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
         query, key, value = (shape(op, tensors, name) for name in ("query", "key", "value"))
-        rank, at = len(query), position(op, "attn_mask")
-        mask = [] if at is None else [at]
+        rank = len(query)
         if op.args["dropout_p"] or len(key) != rank or len(value) != rank:
             return ()
-        scores = (*query[:-1], key[-2])
-        result = []
-        for d in range(rank - 2):
-            head = rank > 3 and d == rank - 3
-            cuts, multiple = list(cut(op, "query", d)), 1
-            for name, here in (("key", key), ("value", value)):
-                if here[d] == query[d]:
-                    cuts += cut(op, name, d)
-                elif op.args.get("enable_gqa") and head:
-                    multiple = query[d] // here[d]
-                    cuts += cut(op, name, d, Scaled(multiple, 1))
-            cuts += aligned(op, tensors, mask, scores, d)
-            result.append(Rule("head" if head else "row", query[d], tuple(cuts), ((0, d),), multiple=multiple))
-        rows = [*cut(op, "query", rank - 2), *aligned(op, tensors, mask, scores, rank - 2)]
+        result, rows = around(op, tensors)
         if op.args["is_causal"]:
             seen = Prefix(key[-2], query[-2])
-            rows += [*cut(op, "key", rank - 2, seen), *cut(op, "value", rank - 2, seen)]
-        result.append(Rule("query", query[-2], tuple(rows), ((0, rank - 2),)))
+            rows += (*cut(op, "key", rank - 2, seen), *cut(op, "value", rank - 2, seen))
+        result.append(Rule("query", query[-2], rows, outputs_along(op, rank - 2)))
         result.append(Rule("feature", value[-1], cut(op, "value", rank - 1), ((0, rank - 1),)))
         return tuple(rule for rule in result if rule.length > 1)
 

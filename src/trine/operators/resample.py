@@ -10,6 +10,7 @@ from trine.graph.graph import Operator
 from trine.graph.part import Box, full, volume
 from trine.operators.arguments import SAME, changed, output, outputs_along, step, wrap
 from trine.operators.family import Cut, Family, Local, Rule, Tensors, register
+from trine.operators.rearrange import Rearrangement
 from trine.operators.relation import Relation, Scaled, Table
 from trine.operators.taking import scale_factors
 
@@ -74,7 +75,7 @@ class LinearUpsampling(Family):
 
 
 @register
-class PixelShuffle(Family):
+class PixelShuffle(Rearrangement):
     """[..., channels · r², h, w] → [..., channels, h · r, w · r]; pieces are cut on multiples of r."""
 
     names = ("pixel_shuffle",)
@@ -89,15 +90,9 @@ class PixelShuffle(Family):
                 result.append(Rule("row", length, (Cut(0, d, relation),), outputs_along(op, d), multiple=multiple))
         return tuple(result)
 
-    def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
-        return 0.0
-
-    def saved(self, op: Operator) -> tuple[str, ...]:
-        return ()
-
 
 @register
-class PixelUnshuffle(Family):
+class PixelUnshuffle(Rearrangement):
     """[..., channels, h · r, w · r] → [..., channels · r², h, w]; channels are cut on multiples of r²."""
 
     names = ("pixel_unshuffle",)
@@ -113,15 +108,9 @@ class PixelUnshuffle(Family):
                 result.append(Rule("row", length, cuts, outputs_along(op, d), multiple=multiple))
         return tuple(result)
 
-    def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
-        return 0.0
-
-    def saved(self, op: Operator) -> tuple[str, ...]:
-        return ()
-
 
 @register
-class RepeatInterleave(Family):
+class RepeatInterleave(Rearrangement):
     """Every index of a dimension several times over; pieces are cut between them."""
 
     names = ("repeat_interleave",)
@@ -141,9 +130,3 @@ class RepeatInterleave(Family):
 
     def local(self, piece: Local) -> tuple[Operator, ...]:
         return (changed(piece.op, output_size=None),)
-
-    def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
-        return 0.0
-
-    def saved(self, op: Operator) -> tuple[str, ...]:
-        return ()

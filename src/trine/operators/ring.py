@@ -12,9 +12,10 @@ from typing import Any
 
 from trine.graph.graph import Operator, Tensor
 from trine.graph.part import Box, Part, even, size, volume
-from trine.operators.arguments import aligned, changed, cut, output, position, shape
+from trine.operators.arguments import changed, cut, output, outputs_along, shape
+from trine.operators.attention import around
 from trine.operators.family import Cut, Family, Local, Rule, Tensors, register
-from trine.operators.relation import Relation, Same, Scaled
+from trine.operators.relation import Relation, Same
 from trine.operators.sequential import AxisCut, Rewrite
 
 Lists = list[list[list[int]]]
@@ -84,24 +85,12 @@ class AttentionBlock(Family):
     names = ("attention_block",)
 
     def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
-        query, key, value = (shape(op, tensors, name) for name in ("query", "key", "value"))
-        rank, at = len(query), position(op, "attn_mask")
-        mask, scores, result = [] if at is None else [at], (*query[:-1], key[-2]), list[Rule]()
-        for d in range(rank - 2):
-            head, multiple = rank > 3 and d == rank - 3, 1
-            cuts = list(cut(op, "query", d))
-            for name, here in (("key", key), ("value", value)):
-                if here[d] == query[d]:
-                    cuts += cut(op, name, d)
-                elif op.args.get("enable_gqa") and head:
-                    multiple = query[d] // here[d]
-                    cuts += cut(op, name, d, Scaled(multiple, 1))
-            cuts += aligned(op, tensors, mask, scores, d)
-            result.append(Rule("head" if head else "row", query[d], tuple(cuts), _all(d), multiple=multiple))
+        query = shape(op, tensors, "query")
+        rank = len(query)
+        result, rows = around(op, tensors)
         turned = Rotated(_parts(op.args["queries"]), _parts(op.args["keys"]), op.args["shift"])
-        rows = (*cut(op, "query", rank - 2), *aligned(op, tensors, mask, scores, rank - 2))
         rows += (*cut(op, "key", rank - 2, turned), *cut(op, "value", rank - 2, turned))
-        result.append(Rule("query", query[-2], rows, _all(rank - 2)))
+        result.append(Rule("query", query[-2], rows, outputs_along(op, rank - 2)))
         return tuple(rule for rule in result if rule.length > 1)
 
     def local(self, piece: Local) -> tuple[Operator, ...]:
@@ -119,10 +108,6 @@ class AttentionBlock(Family):
 
     def saved(self, op: Operator) -> tuple[str, ...]:
         return op.inputs
-
-
-def _all(dim: int) -> tuple[tuple[int, int], ...]:
-    return ((0, dim), (1, dim), (2, dim))
 
 
 @register

@@ -35,14 +35,7 @@ EXACT = {
     "repeat_interleave", "sort", "topk", "argmax", "argmin", "expand", "broadcast_to",
 }  # fmt: skip
 LOW, HIGH = -2, 3  # values: -2 … 2
-TIES = (
-    "amax",
-    "amin",
-    "max",
-    "min",
-    "sort",
-    "topk",
-)  # which of equal elements gets the gradient is left open: values only
+TIES = ("amax", "amin", "max", "min", "sort", "topk")  # which of equal elements gets the gradient is open: values only
 
 
 @dataclass
@@ -72,8 +65,10 @@ def judge_integers(job: Job, plan: Plan) -> Integers:
         if op.base not in EXACT and not isinstance(family_of(op), Rearrangement):
             result.rounding.append(name)
         else:
-            torch.manual_seed(len(seen))
-            (result.equal if _is_equal(compiled, pieces) else result.different).append(name)
+            with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it is
+                torch.manual_seed(len(seen))
+                same = _is_equal(compiled, pieces)
+            (result.equal if same else result.different).append(name)
     return result
 
 
