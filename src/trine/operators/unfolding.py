@@ -9,6 +9,7 @@ from trine.operators.arguments import SAME, changed, cut, output, shape, spread,
 from trine.operators.family import Local, Rule, Tensors, register
 from trine.operators.rearrange import Rearrangement
 from trine.operators.relation import Blocks, InBlocks, Scaled, Transposed, Window
+from trine.operators.window import padding_of
 
 
 def geometry(op: Operator, plane: tuple[int, ...]) -> tuple[Window, Window]:
@@ -52,8 +53,7 @@ class Windows(Rearrangement):
         have = piece.in_boxes[0][2]
         if have == full(here)[2] and make == full([high.num_range])[0]:
             return (op,)
-        low, last = high.raw(make[0][0], make[-1][1])
-        pad = [0, 0, have[0][0] - low, last - have[-1][1]] if have else [0, 0, last - low, 0]
+        pad = padding_of([high], [have], [make], [0]).as_pad(1)
         padded = step(op, "pad", "aten.constant_pad_nd.default", self=op.args["self"], pad=pad, value=0)
         return padded, changed(op, self="%" + padded.name, padding=[0, wide.pad])
 
