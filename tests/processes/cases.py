@@ -47,6 +47,19 @@ def convolutional() -> Model:
     return make_model(module, inputs, targets, nn.functional.cross_entropy, name="convolutional")
 
 
+def tall() -> Model:
+    """Enough rows for borders to be small shares of tiles, and several halos of them."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for width in (2, 4, 4):
+        layers += [nn.Conv2d(width, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()]
+    module = nn.Sequential(
+        *layers, nn.Dropout(0.2), nn.Conv2d(4, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+    inputs, targets = torch.randn(BATCH, 2, 36, 6, dtype=torch.float64), torch.randint(0, 3, (BATCH,))
+    return make_model(module.double(), inputs, targets, nn.functional.cross_entropy, name="tall")
+
+
 @dataclass(frozen=True)
 class Case:
     """A model under a plan, ready for any runtime."""
@@ -57,13 +70,14 @@ class Case:
     optimizer: OptimizerSpec
 
 
-MODELS: dict[str, Callable[[], Model]] = {m.__name__: m for m in (perceptron, whole_numbers, convolutional)}
+MODELS: dict[str, Callable[[], Model]] = {m.__name__: m for m in (perceptron, whole_numbers, convolutional, tall)}
 PLANS = {
     "data": ("perceptron", {"data": 2}),
     "gpipe": ("perceptron", {"stages": 2, "micro_batches": 4, "schedule": "gpipe"}),
     "1f1b": ("perceptron", {"stages": 2, "micro_batches": 4, "schedule": "1f1b"}),
     "three replicas": ("perceptron", {"data": 3}),
     "three tiles": ("convolutional", {"tensor": (3,), "cuts": ("height",)}),
+    "borders first": ("tall", {"tensor": (2,), "cuts": ("height",), "halo": "overlap"}),
     "whole numbers, data": ("whole_numbers", {"data": 2, "shares": (3, 1)}),
     "whole numbers, three stages": ("whole_numbers", {"stages": 3, "micro_batches": 5}),
 }

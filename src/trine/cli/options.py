@@ -107,8 +107,8 @@ class PlanOptions:
         "--batch-norm", "HOW", "synced (equal to one engine) or local (not equal).", values.choice("synced", "local")
     )
     halo: str | None = _option(
-        "--halo", "HOW", "Edges of tiles: exchange them, or recompute them in each tile.",
-        values.choice("exchange", "recompute"),
+        "--halo", "HOW", "Edges of tiles: exchange, overlap (exchange them while engines compute) or recompute.",
+        values.choice("exchange", "overlap", "recompute"),
     )  # fmt: skip
     file: Path | None = _option("--plan", "FILE", "A saved plan; MODEL may then be left out.", values.file_to_read)
 

@@ -81,6 +81,16 @@ def within(inner: Part, outer: Part) -> Part:
     return merge(result)
 
 
+def at_positions(where: Part, outer: Part) -> Part:
+    """Indices of positions in the packed tile of ``outer``: the inverse of :func:`within`."""
+    result, offset = [], 0
+    for low, high in outer:
+        here = intersect(where, ((offset, offset + high - low),))
+        result += [(i - offset + low, j - offset + low) for i, j in here]
+        offset += high - low
+    return merge(result)
+
+
 def indices(part: Part) -> np.ndarray:
     """The indices of the part as an int64 array."""
     if not part:

@@ -50,8 +50,9 @@ def build(
 ) -> Plan:  # fmt: skip
     """A plan by degrees.  Shares belong to the axis that has as many coordinates, the tensor axis first.
 
-    The graph may be that of a micro-batch; ``batch`` is the whole.  halo: ``exchange``, or ``recompute`` in one run
-    over the whole model.  attention: ``gather`` or ``ring``, for axes that cut query rows.
+    The graph may be that of a micro-batch; ``batch`` is the whole.  halo: ``exchange``, ``overlap`` (exchange, borders
+    first), or ``recompute`` in one run over the whole model.  attention: ``gather`` or ``ring``, for axes that
+    cut query rows.
     """
     split = tensor_cuts(graph, tensor, tuple(cut for cut in cuts if cut != "batch"))
     names = ("tensor",) if len(split) < 2 else tuple(f"tensor{i}" for i in range(len(split)))
@@ -73,6 +74,7 @@ def build(
         batch or 0, tuple(reversed(axes)), balanced(graph, stages), micro_batches, schedule,
         "local" if batch_norm == "local" else "synced", "ring" if attention == "ring" else "gather",
         ((graph.operators[0].name, graph.operators[-1].name),) if halo == "recompute" else (),
+        halo == "overlap",
     )  # fmt: skip
     check(plan, graph, batch)
     return plan
@@ -194,9 +196,9 @@ def _check_runs(plan: Plan, names: Sequence[str]) -> None:
             f"The runs of recomputed halos are {listing(' to '.join(run) for run in plan.recomputed_halos)}.",
             "Each goes from an operator to a later one, and the next starts behind it.", "Put them in order.",
         )  # fmt: skip
-    if plan.recomputed_halos and not any(axis.cut in SPACE for axis in plan.axes):
+    if (plan.recomputed_halos or plan.border_first) and not any(axis.cut in SPACE for axis in plan.axes):
         raise BadInput(
-            "Halos are to be recomputed, and no axis of the plan has any.",
+            "Halos are to be recomputed or overlapped, and no axis of the plan has any.",
             f"Halos are at the edges of {listing(SPACE)}.", "Cut one of these, or leave --halo out.",
         )  # fmt: skip
 

@@ -43,6 +43,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         (``ring``), which needs less memory in inference.
     recomputed_halos: runs of operators (the first, the last) in which each engine computes the halos of its tiles
         itself instead of getting them from its neighbours; elsewhere they are exchanged.
+    border_first: what neighbours will read is computed and sent before the rest of a tile, so that halos are under way
+        while engines compute; borders are computed twice.
     """
 
     model: str = ""
@@ -57,6 +59,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_norm: Literal["synced", "local"] = "synced"
     attention: Literal["gather", "ring"] = "gather"
     recomputed_halos: tuple[tuple[str, str], ...] = ()
+    border_first: bool = False
 
     @property
     def num_stages(self) -> int:
@@ -100,4 +103,5 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             line += f", {self.micro_batches} micro-batches, {self.schedule}"
         line += ", local batch norm" if self.batch_norm == "local" else ""
         line += ", ring attention" if self.attention == "ring" else ""
-        return line + (", halos recomputed" if self.recomputed_halos else "")
+        line += ", halos recomputed" if self.recomputed_halos else ""
+        return line + (", borders first" if self.border_first else "")

@@ -58,7 +58,7 @@ def explain(plan: Plan, programs: Sequence[Program], trace: Trace, sent: int, on
         if plan.micro_batches == 1:
             return text + ": without micro-batches only one stage works at a time."
         return text + f" with {plan.micro_batches} micro-batches; an engine sends at most {amount}."
-    halo = sum(1 for t in programs[0].transfers.values() if t.kind == "exchange")
+    halo = sum(1 for t in programs[0].transfers.values() if t.kind == "exchange" and t.target is not None)
     points = sum(1 for t in programs[0].transfers.values() if t.kind in ("all_reduce", "all_gather", "reduce_scatter"))
     words = []
     if halo:

@@ -7,18 +7,27 @@ different numbers and share parameters by name.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from trine.graph.graph import Graph, Operator, Tensor
 from trine.graph.part import Box, volume, within
 from trine.operators.family import Local, Rule, family_of
 from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, box
 from trine.plan.plan import Plan
+from trine.program.border import border
 from trine.program.flow import Flow, Move, Seeds, Slice, Slot, Work, resting
+from trine.program.frees import with_frees
 from trine.program.fuse import fused
 from trine.program.halos import placement_of
 from trine.program.moves import pieces
+from trine.program.names import renamed
 from trine.program.place import Placed
 from trine.program.program import Combine, Instruction, Piece, Program, Segment, Tile, Transfer
 from trine.program.schedule import order
+
+Event = tuple[int, int, int]  # level, what of it, number of the transfer or segment
+MOVE, BORDER, SEND, SEGMENT = range(4)  # in this order inside a level
+COMPUTING = (BORDER, SEGMENT)
 
 
 def batches(batch: int, micro_batches: int) -> tuple[tuple[int, int], ...]:
@@ -70,7 +79,7 @@ class Compiled:
                 self.flows[high - low] = flow
                 first = flow.next_id
         assert rest is not None
-        self.rest = rest
+        self.rest, self.next_id = rest, first
         flow = next(iter(self.flows.values()))
         self.graph, self.active = flow.graph, flow.active
 
@@ -113,7 +122,8 @@ class _Engine:
         self.tiles: dict[int, Tile] = {}
         self.segments: dict[int, Segment] = {}
         self.transfers: dict[int, Transfer] = {}
-        self.events: dict[int, list[tuple[int, int, int]]] = {}  # rows → (level, 0 move | 1 segment, id)
+        self.events: dict[int, list[Event]] = {}  # rows → events
+        self.next_id = compiled.next_id
         self.before: list[int] = []
         self.training = compiled.training
 
@@ -164,7 +174,8 @@ class _Engine:
         for level, items in groups.items():
             number = len(self.segments)
             self.segments[number] = self.segment(flow, level, items, used)
-            events.append((level, 1, number))
+            events.append((level, SEGMENT, number))
+        halos: dict[tuple[int, int], list[int]] = {}
         for move in flow.moves:
             source, target = flow.slots[move.source], flow.slots[move.target]
             if self.stage in (source.stage, target.stage):
@@ -173,8 +184,37 @@ class _Engine:
                 if source.per_step:
                     self.before.append(number)
                 else:
-                    events.append((target.level, 0, number))
+                    events.append((target.level, MOVE, number))
+                if move.kind == "exchange" and move.axis is not None and not source.per_step:
+                    halos.setdefault((move.source, move.axis), []).append(number)
+        if self.plan.border_first:
+            for (made, axis), numbers in halos.items():
+                level = flow.slots[made].level
+                events += self.border_first(flow, level, groups.get(level, ()), made, axis, numbers)
         events.sort()
+
+    def border_first(
+        self, flow: Flow, level: int, items: Sequence[Work | Slice], made: int, axis: int, numbers: Sequence[int]
+    ) -> list[Event]:
+        """Split what makes a tile so that its border is made and sent first; the events that this adds."""
+        state = flow.slots[made].layout[axis]
+        assert isinstance(state, Split)
+        events: list[Event] = []
+        for peer in sorted({piece.peer for n in numbers for piece in self.transfers[n].sends} - {self.rank}):
+            whole = [self.transfers[n] for n in numbers]
+            found = border(items, self.tiles, made, (axis, state.dim), whole, peer, self.next_id)
+            if found is None:
+                continue
+            self.tiles |= found.tiles
+            self.next_id += len(found.tiles)
+            events.append((level, BORDER, len(self.segments)))
+            self.segments[len(self.segments)] = self.segment(flow, level, found.items, {found.made})
+            for n, transfer in zip(numbers, whole, strict=True):
+                self.transfers[n] = replace(transfer, sends=tuple(p for p in transfer.sends if p.peer != peer))
+            for transfer in found.sends:
+                events.append((level, SEND, len(self.transfers)))
+                self.transfers[len(self.transfers)] = transfer
+        return events
 
     def tile(self, flow: Flow, slot: Slot) -> Tile:
         tensor = flow.tensors[slot.tensor]
@@ -225,11 +265,8 @@ class _Engine:
                 Operator(f"{n}.nothing", "trine.zeros", {"shape": list(tile.local_shape), "dtype": tile.dtype}, (n,))
                 for n, tile in zip(names, outs, strict=True) if tile is not None and n is not None
             ]  # fmt: skip
-        op, tensors = renamed(placed.op, item.inputs, names, flow)
-        out_boxes = tuple(
-            box(layout, flow.tensors[n].shape, self.coords) if n is not None else ()
-            for n, layout in zip(placed.op.outputs, placed.layouts, strict=True)
-        )
+        op, tensors = renamed(placed.op, item.inputs, names, flow.tensors)
+        out_boxes = tuple(() if tile is None else tile.box for tile in outs)
         return list(family_of(op).local(Local(op, tensors, in_boxes, out_boxes, self.dropped(placed))))
 
     def pieces(self, flow: Flow) -> Iterator[PieceOf]:
@@ -326,14 +363,14 @@ class _Engine:
         for kind, m in work:
             events = self.events.get(sizes[m], [])
             if kind == "F":
-                result += [Instruction("forward" if k else "move", number, m) for _, k, number in events]
+                result += [Instruction("forward" if k in COMPUTING else "move", number, m) for _, k, number in events]
                 result.append(Instruction("update_buffers", 0, m))
             else:
                 result.append(Instruction("loss", 0, m))
                 for _, k, number in reversed(events):
-                    if k and self.has_gradient(self.segments[number]):
+                    if k in COMPUTING and self.has_gradient(self.segments[number]):
                         result.append(Instruction("backward", number, m))
-                    elif not k and self.transfers[number].active:
+                    elif k not in COMPUTING and self.transfers[number].active:
                         result.append(Instruction("move_back", number, m))
         if self.training:
             result += [Instruction("move_back", n) for n in reversed(self.before) if self.transfers[n].active]
@@ -346,50 +383,5 @@ class _Engine:
         return any(self.tiles[t].active for t in segment.outputs) and any(self.tiles[t].active for t in segment.inputs)
 
 
-def renamed(
-    op: Operator, inputs: Sequence[int], outputs: tuple[str | None, ...], flow: Flow
-) -> tuple[Operator, dict[str, Tensor]]:
-    """The operator over tile names, one name for each position even where one tensor is read in two layouts."""
-    count = 0
-
-    def visit(value: object) -> object:
-        nonlocal count
-        if isinstance(value, str) and value.startswith("%"):
-            count += 1
-            return f"%t{inputs[count - 1]}"
-        if isinstance(value, (list, tuple)):
-            return [visit(item) for item in value]
-        return value
-
-    args = {key: visit(value) for key, value in op.args.items()}
-    tensors = {f"t{s}": flow.tensors[flow.slots[s].tensor] for s in inputs}
-    tensors |= {new: flow.tensors[old] for new, old in zip(outputs, op.outputs, strict=True) if new and old}
-    return Operator(outputs[0] or op.name, op.target, args, outputs, op.module, op.source), tensors
-
-
 def _positions(region: Box, tile: Box) -> Box:
     return tuple(within(p, q) for p, q in zip(region, tile, strict=True))
-
-
-def with_frees(
-    instructions: list[Instruction], segments: dict[int, Segment], transfers: dict[int, Transfer],
-    tiles: dict[int, Tile], kept: set[int],
-) -> tuple[Instruction, ...]:  # fmt: skip
-    """Attach to each forward instruction the tiles that are read for the last time by it."""
-    last: dict[tuple[int, int | None], int] = {}
-    for number, step in enumerate(instructions):
-        reads: Sequence[int] = ()
-        if step.kind == "forward":
-            reads = (*segments[step.id].inputs, *segments[step.id].outputs)
-        elif step.kind == "move":
-            transfer = transfers[step.id]
-            reads = tuple(t for t in (transfer.source, transfer.target) if t is not None)
-        for tile in reads:
-            if not tiles[tile].per_step and tile not in kept:
-                last[tile, step.micro_batch] = number
-    frees: dict[int, list[int]] = {}
-    for (tile, _), number in last.items():
-        frees.setdefault(number, []).append(tile)
-    return tuple(
-        Instruction(s.kind, s.id, s.micro_batch, tuple(sorted(frees.get(n, ())))) for n, s in enumerate(instructions)
-    )
