@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.laws.draw import Sample, ints, reals, sample
+from tests.laws.draw import Sample, index, ints, reals, sample
 
 
 def conv(weight: tuple[int, ...], here: tuple[int, ...], bias: bool = True, **args: Any) -> Sample:
@@ -81,7 +81,14 @@ POOLS = [
     sample("max_pool2d", self=reals(2, 3, 12, 11), kernel_size=[3, 2], stride=[2, 3], padding=[1, 0], ceil_mode=True),
     sample("max_pool2d", self=reals(2, 3, 12, 11), kernel_size=[3, 3], stride=[1, 2], padding=[1, 1], dilation=[2, 1]),
     sample("max_pool2d", self=reals(3, 9, 9), kernel_size=[3, 3], stride=[4, 4], ceil_mode=True),
-    sample("max_pool2d_with_indices", self=reals(2, 3, 8, 8), kernel_size=[3, 3], rules=2),
+    sample("max_pool2d_with_indices", self=reals(2, 3, 8, 8), kernel_size=[3, 3], rules=4),
+    sample("max_pool2d_with_indices", self=ints(2, 3, 9, 7), kernel_size=[3, 4], stride=[2, 3], padding=[1, 2],
+           ceil_mode=True, rules=4),
+    sample("max_pool2d_with_indices", self=reals(2, 3, 12, 11), kernel_size=[3, 2], stride=[1, 2], padding=[1, 1],
+           dilation=[2, 1]),
+    sample("max_pool3d_with_indices", self=reals(2, 3, 6, 7, 5), kernel_size=[3, 2, 3], stride=[2, 2, 1],
+           padding=[1, 1, 1]),
+    sample("max_unpool2d", self=reals(2, 3, 2, 2), indices=index(16, 2, 3, 2, 2), output_size=[4, 4], rules=2),
     sample("max_pool2d_with_indices", self=reals(2, 3, 8, 8), kernel_size=[3, 3], stride=[2, 2], rules=4, unused=(1,)),
     sample("max_pool1d", self=reals(2, 3, 11), kernel_size=[4], stride=[2], padding=[2]),
     sample("max_pool3d", self=reals(2, 3, 6, 7, 5), kernel_size=[3, 2, 3], stride=[2, 2, 1], padding=[1, 1, 1]),

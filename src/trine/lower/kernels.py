@@ -81,6 +81,29 @@ def bin_max(input: Tensor, dim: int, bins: Sequence[Sequence[int]]) -> Tensor:
 
 
 @kernel
+def max_windows(
+    input: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+    first: Sequence[int], whole: Sequence[int],
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Maxima of windows and their flat places in a plane of the shape ``whole``, in which the input begins at ``first``
+    (below 0 where padding is part of it)."""
+    num = len(kernel)
+    pool = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[num - 1]
+    sizes = (list(kernel), list(stride), list(padding), list(dilation))
+    values, here = pool(input, *sizes, return_indices=True)  # type: ignore[operator]
+    places, unit = torch.zeros_like(here), 1
+    for dim in reversed(range(num)):
+        length = input.shape[dim - num]
+        at, here = here % length + first[dim], here // length
+        steps = (dilation[dim] - 1 - at).clamp(min=0) // dilation[
+            dim
+        ]  # nothing but -inf: its first element, not padding
+        places += (at + steps * dilation[dim] * (at < 0)) * unit
+        unit *= whole[dim]
+    return values, places
+
+
+@kernel
 def average_windows(
     input: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], counts: Sequence[Sequence[int]]
 ) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from trine.graph.graph import Operator
 from trine.graph.part import Box, Part, full, indices, size, volume, within
-from trine.operators.arguments import SAME, changed, cut, out_box, output, rows, shape, spread, step
+from trine.operators.arguments import SAME, changed, cut, out_box, output, outputs_along, rows, shape, spread, step
 from trine.operators.family import Family, Local, Rule, Tensors, register
 from trine.operators.relation import Relation, Table, Window
 from trine.operators.window import padding_of
@@ -46,8 +46,8 @@ class WindowPool(Family):
         num, rank = len(windows), len(shape(op, tensors, "self"))
         result = list(around(op, tensors, num))
         for dim, window in enumerate(windows, rank - num):
-            if window.num_range > 1 and not any(op.outputs[1:]):  # a second output numbers elements of the whole
-                result.append(Rule("space", window.num_range, cut(op, "self", dim, window), ((0, dim),)))
+            if window.num_range > 1:
+                result.append(Rule("space", window.num_range, cut(op, "self", dim, window), outputs_along(op, dim)))
         return tuple(result)
 
     def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
@@ -56,7 +56,7 @@ class WindowPool(Family):
 
 @register
 class MaxPool(WindowPool):
-    """Maxima; the fill is minus infinity."""
+    """Maxima; the fill is minus infinity.  Where they were is told by numbers of elements of the whole."""
 
     names = (
         "max_pool1d", "max_pool2d", "max_pool3d",
@@ -70,13 +70,25 @@ class MaxPool(WindowPool):
         if is_whole_space(windows, ins, outs):
             return (op,)
         padding = padding_of(windows, ins, outs, limits(windows, ins))
-        update: dict[str, Any] = {"padding": list(padding.own), "ceil_mode": False}
-        if padding.is_own:
-            return (changed(op, **update),)
-        padded = step(
-            op, "pad", "aten.constant_pad_nd.default", self=op.args["self"], pad=padding.as_pad(), value="float:-inf"
-        )
-        return padded, changed(op, **update, self="%" + padded.name)
+        source, before = op.args["self"], list[Operator]()
+        if not padding.is_own:
+            padded = step(
+                op, "pad", "aten.constant_pad_nd.default", self=source, pad=padding.as_pad(), value="float:-inf"
+            )
+            source, before = "%" + padded.name, [padded]
+        if not any(op.outputs[1:]):
+            return *before, changed(op, self=source, padding=list(padding.own), ceil_mode=False)
+        starts = [have[0][0] if have else 0 for have in ins]
+        args = {
+            "input": source,
+            "kernel": [w.kernel for w in windows],
+            "stride": [w.stride for w in windows],
+            "padding": list(padding.own),
+            "dilation": [w.dilation for w in windows],
+            "first": [start - left for start, (left, _) in zip(starts, padding.explicit, strict=True)],
+            "whole": [w.num_in for w in windows],
+        }
+        return *before, changed(op, "trine.max_windows", args)
 
     def saved(self, op: Operator) -> tuple[str, ...]:
         return op.inputs
@@ -84,6 +96,23 @@ class MaxPool(WindowPool):
     def kept_bytes(self, op: Operator, num: Callable[[str], int]) -> int:
         """Where each maximum was, as 64-bit numbers."""
         return 8 * sum(num(name) for name in op.outputs[:1] if name is not None)
+
+
+@register
+class MaxUnpool(Family):
+    """Maxima back in their places: batch and channel by rows; a place may be anywhere in the plane."""
+
+    names = ("max_unpool2d", "max_unpool3d")
+
+    def rules(self, op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
+        here, num = shape(op, tensors, "self"), num_spatial(op)
+        return rows(op, range(len(here) - num), here, "self", "indices")
+
+    def flops(self, op: Operator, in_boxes: Sequence[Box], out_boxes: Sequence[Box]) -> float:
+        return 0.0
+
+    def saved(self, op: Operator) -> tuple[str, ...]:
+        return op.inputs[1:]
 
 
 @register
