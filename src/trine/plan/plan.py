@@ -103,5 +103,6 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             line += f", {self.micro_batches} micro-batches, {self.schedule}"
         line += ", local batch norm" if self.batch_norm == "local" else ""
         line += ", ring attention" if self.attention == "ring" else ""
-        line += ", halos recomputed" if self.recomputed_halos else ""
+        runs = len(self.recomputed_halos)
+        line += ", halos recomputed" + (f" in {runs} runs" if runs > 1 else "") if runs else ""
         return line + (", borders first" if self.border_first else "")

@@ -21,6 +21,7 @@ from trine.plan.build import build
 from trine.plan.file import write_plan
 from trine.plan.plan import Plan
 from trine.planner.candidates import candidates, with_room
+from trine.planner.halos import halo_choices, has_halos
 from trine.planner.predict import Prediction, predict
 from trine.report.fits import nothing_fits
 from trine.report.wish import (
@@ -36,6 +37,7 @@ from trine.report.wish import (
 from trine.report.write import write_file
 from trine.run.job import Job
 from trine.scenario.scenario import BATCHES, Kind, Scenario
+from trine.trace.trace import Trace
 from trine.units import BYTES, TIME
 
 if TYPE_CHECKING:
@@ -90,16 +92,43 @@ def plan(
 def search(job: Job, scenario: Scenario, basis: Basis) -> Planned:
     """The ranking of everything that the search looks at."""
     plans, died = candidates(job.graph_for, scenario, basis.cluster.num_engines)
-    return rank(job, {"one engine": build(job.graph(), batch=job.batch), **plans}, basis, died)
+    plans = {"one engine": build(job.graph(), batch=job.batch), **plans}
+    found = {plan.describe(): told(job, plan, basis) for plan in plans.values()}
+    more = better_halos(job, plans, found)
+    return rank(job, plans | more, basis, died, {name: prediction for name, (prediction, _) in found.items()})
 
 
-def rank(job: Job, plans: Mapping[str, Plan], basis: Basis, died: dict[str, str]) -> Planned:
-    """Predict plans and sort those that fit by time; equal times by name, so that the answer is the same each time."""
-    found = {}
-    for each in plans.values():
-        programs = job.compiled(each).programs()
-        costs = basis.costs_of(len(programs), optimizer_name(job.model.optimizer))
-        found[each.describe()] = predict(each, programs, costs, None, job.optimizer_states)[0]
+def better_halos(job: Job, plans: Mapping[str, Plan], found: Mapping[str, tuple[Prediction, Trace]]) -> dict[str, Plan]:
+    """Of the two fastest plans with halos, those that overlap or recompute them."""
+    tiled = sorted(
+        (plan for plan in plans.values() if has_halos(plan)), key=lambda plan: found[plan.describe()][0].time_s
+    )
+    result = {}
+    for plan in tiled[:2]:
+        graph, trace = job.graph_for(plan.micro_batches), found[plan.describe()][1]
+        for other in halo_choices(plan, graph, job.compiled(plan).programs(), trace):
+            result[other.describe()] = other
+    return result
+
+
+def told(job: Job, plan: Plan, basis: Basis) -> tuple[Prediction, Trace]:
+    """The prediction of a plan."""
+    programs = job.compiled(plan).programs()
+    costs = basis.costs_of(len(programs), optimizer_name(job.model.optimizer))
+    return predict(plan, programs, costs, None, job.optimizer_states)
+
+
+def rank(
+    job: Job,
+    plans: Mapping[str, Plan],
+    basis: Basis,
+    died: dict[str, str],
+    known: Mapping[str, Prediction] | None = None,
+) -> Planned:
+    """Predict plans and sort those that fit by time; equal times by name, so that the answer is the same each time.
+    ``known``: predictions by ``describe`` that are there already."""
+    found = dict(known or {})
+    found |= {each.describe(): told(job, each, basis)[0] for each in plans.values() if each.describe() not in found}
     kept = [(each, found[each.describe()]) for each in with_room(plans, found, basis.cluster, died)]
     if not kept:
         tried = [(each, found[each.describe()].needs_bytes) for each in plans.values()]
