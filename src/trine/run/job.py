@@ -198,7 +198,8 @@ def cloned(value: Tensor, dim: int | None, number: int) -> Tensor:
 def _nudge(module: nn.Module, number: int) -> None:
     generator = torch.Generator().manual_seed(number)
     with torch.no_grad():
-        for p in module.parameters():
+        for parameter in module.parameters():
+            p = torch.view_as_real(parameter) if parameter.is_complex() else parameter
             up = torch.full_like(p, float("inf"))
             if number > 1:
                 up[torch.rand(p.shape, generator=generator) < 0.5] = float("-inf")
