@@ -1,24 +1,22 @@
 """Laws of footprints on PyTorch's own operator database: the worker that judges operators by name.
 
-Every sample is traced to the operators that a capture has; each operator that trine says it can cut is cut along every
-rule into random uneven parts.  Pieces put together must be the whole (bit for bit on small integers where arithmetic on
-them is exact, else to 1e-12); those that are no partial sums may read nothing outside their needs, and gradients must
-add up.
+Every sample is traced to its aten operators, a few of which a capture writes as others; each that trine says it can
+cut is cut along every rule into random uneven parts.  Pieces put together must be the whole (bit for bit on small
+integers where arithmetic on them is exact, else to 1e-12); those that are no partial sums may read nothing outside
+their needs, and gradients must add up.
 
     python -m bench.op_db_cells nn.functional.conv2d cumsum
 """
 
-import json
 import sys
-import traceback
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import Any
 
 import torch
+from bench.workers import serve
 from tests.laws.pieces import Case, Piece, assemble, build, partition, pieces, places, run, run_piece, take
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -249,18 +247,17 @@ def judged(name: str) -> dict[str, Any]:
     }
 
 
+def records(cells: Sequence[OpCell]) -> Iterator[dict[str, Any]]:
+    """The records of operators, each begun."""
+    for cell in cells:
+        yield {"begin": cell.key}
+        yield judged(cell.key)
+
+
 def main(names: list[str]) -> None:
     """Judge the operators that are given."""
-    warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    for name in names:
-        print(json.dumps({"begin": name}), flush=True)
-        try:
-            record = judged(name)
-        except Exception as error:  # noqa: BLE001  a database's own error is a record too
-            record = {"key": name, "equal": False, "worst": f"{type(error).__name__}: {error}"[:300]}
-            record["trace"] = traceback.format_exc()[-3000:]
-        print(json.dumps(record), flush=True)
+    serve([OpCell(name) for name in names], records)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ RESULTS = ("right", "raises", "wrong", "hangs", "dies", "not sharded")
 
 HEAD = """# Footprints on PyTorch's operator database
 
-Every sample of `torch.testing`'s `op_db` that takes float64 (at most 40 an operator), traced to the operators that a
-capture has. Each of these that trine says it can cut is cut along every rule into random uneven parts: pieces must make
-the whole (bit for bit on small integers where that is exact, else to 1e-12); pieces that are no partial sums must read
-nothing else (NaN outside, or 1000 where NaN spreads by itself); gradients must add up. DTensor has the same samples on
-two processes, the first tensor sharded along each of its dimensions in turn.
+Every sample of `torch.testing`'s `op_db` that takes float64 (at most 40 an operator), traced to its aten operators, a
+few of which a capture writes as others. Each of these that trine says it can cut is cut along every rule into random
+uneven parts: pieces must make the whole (bit for bit on small integers where that is exact, else to 1e-12); pieces that
+are no partial sums must read nothing else (NaN outside, or 1000 where NaN spreads by itself); gradients must add up.
+DTensor has the same samples on two processes, the first tensor sharded along each of its dimensions in turn.
 
     make op-db          # python -m bench.op_db_sweep --table docs/op_db.md
 

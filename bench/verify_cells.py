@@ -8,12 +8,10 @@ JSON when it begins a cell and one when the cell is judged:
 
 import ctypes
 import gc
-import json
+import os
 import sys
 import tempfile
 import time
-import traceback
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bench.workers import serve
 
 from trine.capture.specification import load_model
 from trine.capture.wishes import Wishes
@@ -35,6 +34,7 @@ from trine.run.processes import Processes
 from trine.run.runner import ALL, RUNNERS
 
 NUM_STEPS = 3
+REFERENCES = "TRINE_BENCH_REFERENCES"  # in the environment: the folder of the references of one sweep
 
 
 @dataclass(frozen=True)
@@ -188,9 +188,7 @@ def judged(cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
         start_s = time.monotonic()
         plan = make_plan(cell.plan, job)
         if known is None or one is None:
-            known = expected(job, plan, NUM_STEPS)
-            if SUBJECTS[cell.model].huge:
-                known = on_disk(known)
+            known = from_disk(cell, job, plan) if SUBJECTS[cell.model].huge else expected(job, plan, NUM_STEPS)
             one = one_engine(narrow, plan, known.steps[0])
             give_back()
         record = described(cell, judge(job, plan, cell.on, NUM_STEPS, known))
@@ -206,13 +204,28 @@ def give_back() -> None:
     ctypes.CDLL(None).malloc_trim(0)
 
 
-def on_disk(known: Expected) -> Expected:
-    """The same with its tensors in a mapped file, which takes no memory that others need."""
-    with tempfile.NamedTemporaryFile(prefix="reference-", dir=Path(__file__).resolve().parent.parent / "build") as file:
-        torch.save([vars(step) for step in known.steps], file.name)
-        with torch.serialization.safe_globals([frozenset]):
-            steps = torch.load(file.name, mmap=True, weights_only=True)
-    return Expected([Reference(**step) for step in steps], known.drift)
+def from_disk(cell: Cell, job: Job, plan: Plan) -> Expected:
+    """One engine's steps with their tensors in a mapped file, which takes no memory that others need.  Workers of one
+    sweep share those of the whole batch, which three of them read."""
+    folder = os.environ.get(REFERENCES)
+    if folder is None or plan.micro_batches > 1:
+        with tempfile.TemporaryDirectory(prefix="trine-") as own:
+            return mapped(Path(own) / "reference", job, plan)
+    return mapped(Path(folder) / f"{cell.model}-{cell.batch}-{plan.micro_batches}", job, plan)
+
+
+def mapped(file: Path, job: Job, plan: Plan) -> Expected:
+    """Read a reference, made first if it is not there."""
+    if not file.exists():
+        known = expected(job, plan, NUM_STEPS)
+        part = file.with_name(f"{file.name}.{os.getpid()}")
+        torch.save({"steps": [vars(step) for step in known.steps], "drift": known.drift}, part)
+        part.rename(file)
+        del known
+        give_back()
+    with torch.serialization.safe_globals([frozenset]):
+        kept = torch.load(file, mmap=True, weights_only=True)
+    return Expected([Reference(**step) for step in kept["steps"]], kept["drift"])
 
 
 def described(cell: Cell, verdict: Verdict) -> dict[str, Any]:
@@ -239,24 +252,10 @@ def float32(near: Near) -> dict[str, Any]:
 
 
 def main(keys: list[str]) -> None:
-    """Judge the cells whose keys are given; a cell that raises is a record too, and the next one follows."""
-    warnings.simplefilter("ignore")
+    """Judge the cells whose keys are given."""
     torch.set_num_threads(1)
     ALL["processes"] = partial(Processes, start_method="forkserver", timeout_s=300.0)
-    left = [Cell.parse(key) for key in keys]
-    while left:
-        now = left[0]
-        try:
-            for record in judged(left):
-                if "key" in record:
-                    left.pop(0)
-                now = left[0] if left else now
-                print(json.dumps(record), flush=True)
-            return
-        except Exception as error:  # noqa: BLE001  whatever a cell raises is its result
-            record = {"key": now.key, "equal": False, "worst": f"{type(error).__name__}: {error}"[:500]}
-            print(json.dumps(record | {"trace": traceback.format_exc()[-4000:]}), flush=True)
-            left.remove(now)
+    serve([Cell.parse(key) for key in keys], judged)
 
 
 if __name__ == "__main__":

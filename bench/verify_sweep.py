@@ -11,12 +11,13 @@ import argparse
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bench.verify_cells import RUNTIMES, Cell, all_cells, light_cells, quick_cells
+from bench.verify_cells import REFERENCES, RUNTIMES, Cell, all_cells, light_cells, quick_cells
 from bench.verify_table import write_table
 from bench.workers import ROOT, Kind, Record, Sweep
 
@@ -52,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"{len(cells)} cells, {sweep.num_left} to run on {options.jobs} cores: about {minutes:.0f} minutes.", flush=True
     )
-    sweep.run()
+    with tempfile.TemporaryDirectory(prefix="references-", dir=KIND.results.parent) as folder:
+        os.environ[REFERENCES] = folder
+        sweep.run()
     return finish(cells, sweep.records, options.table, time.monotonic() - sweep.start_s)
 
 

@@ -14,7 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,6 +86,28 @@ def gigabytes(field: str) -> float:
     """What the system says of its memory: MemTotal, or MemAvailable now."""
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
     return int(fields[field].split()[0]) / 2**20
+
+
+def serve(
+    cells: Sequence[Cell], judged: Callable[[Sequence[Any]], Iterator[Record]], failed: Mapping[str, Any] | None = None
+) -> None:
+    """What a worker does: print the records of cells as they come; a cell that raises is a record too (with what
+    ``failed`` says), and the next one follows."""
+    warnings.simplefilter("ignore")
+    left = list(cells)
+    while left:
+        now = left[0]
+        try:
+            for record in judged(left):
+                if "key" in record:
+                    left = [cell for cell in left if cell.key != record["key"]]
+                now = left[0] if left else now
+                print(json.dumps(record), flush=True)
+            return
+        except Exception as error:  # noqa: BLE001  whatever a cell raises is its result
+            record = {"key": now.key, "equal": False, "worst": f"{type(error).__name__}: {error}"[:500]}
+            print(json.dumps({**record, **(failed or {}), "trace": traceback.format_exc()[-4000:]}), flush=True)
+            left = [cell for cell in left if cell.key != now.key]
 
 
 class Sweep:

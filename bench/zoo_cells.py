@@ -8,18 +8,16 @@ A list of models has one specification a line, with the options of the command l
 """
 
 import argparse
-import json
 import shlex
 import sys
 import time
-import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from bench.workers import serve
 
 from trine.capture.specification import load_model
 from trine.capture.wishes import Wishes
@@ -171,24 +169,9 @@ def judged(group: Sequence[ZooCell]) -> Iterator[dict[str, Any]]:
 
 
 def main(keys: list[str]) -> None:
-    """Judge the cells whose keys are given; a cell that raises is a record too, and the next one follows."""
-    warnings.simplefilter("ignore")
+    """Judge the cells whose keys are given."""
     torch.set_num_threads(1)
-    left = [ZooCell.parse(key) for key in keys]
-    while left:
-        now = left[0]
-        try:
-            for record in judged(left):
-                if "key" in record:
-                    left = [cell for cell in left if cell.key != record["key"]]
-                now = left[0] if left else now
-                print(json.dumps(record), flush=True)
-            return
-        except Exception as error:  # noqa: BLE001  whatever a cell raises is its result
-            record = {"key": now.key, "equal": False, "result": "failed"}
-            record |= {"worst": f"{type(error).__name__}: {error}"[:500], "trace": traceback.format_exc()[-4000:]}
-            print(json.dumps(record), flush=True)
-            left = [cell for cell in left if cell.key != now.key]
+    serve([ZooCell.parse(key) for key in keys], judged, {"result": "failed"})
 
 
 if __name__ == "__main__":

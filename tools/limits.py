@@ -2,7 +2,7 @@
 
 A file has at most 400 lines and a function at most 70; no import stands inside a function; modules of the package do
 not import each other in a circle; each argument in src/ is annotated; a room's module is imported as
-`from trine.plan.mesh import Mesh`, since `trine.plan` is the promised function of that name.
+`from trine.plan.layout import Split`, since `trine.plan` is the promised function of that name.
 Prints one line a breach and exits with 1 if there is any.
 """
 
@@ -75,7 +75,7 @@ def _promised(node: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def module_name(path: Path) -> str:
-    """Return "trine.plan.mesh" for "trine/plan/mesh.py" and "trine.plan" for its __init__.py."""
+    """Return "trine.plan.layout" for "trine/plan/layout.py" and "trine.plan" for its __init__.py."""
     parts = path.with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"one engine within that: {'killed' if killed else f'ended with {status}'}", flush=True)
     module, x = made(options.latents)
     job = Job(make_model(module, x), False)
-    profile = with_process_size(calibrate(cache_directory(), machine=read_machine()), print)
+    profile = with_process_size(calibrate(cache_directory(os.environ, Path.home()), machine=read_machine()), print)
     start = time.monotonic()
     image, sizes, peaks = run_tiles(job, options.engines, limit)
     apart = float((image - kept["image"]).norm() / kept["image"].norm())

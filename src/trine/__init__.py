@@ -34,8 +34,8 @@ _PROMISE = {
 class _Front(ModuleType):
     """The module `trine` itself: a promised name is never hidden by the room of the same name.
 
-    Importing `trine.plan.mesh` would bind the room to `trine.plan`, and `trine.plan(model)` would stop working.
-    Rooms are imported as `from trine.plan.mesh import Mesh`, which does not need the binding.
+    Importing `trine.plan.layout` would bind the room to `trine.plan`, and `trine.plan(model)` would stop working.
+    Rooms are imported as `from trine.plan.layout import Split`, which does not need the binding.
     """
 
     def __setattr__(self, name: str, value: object) -> None:

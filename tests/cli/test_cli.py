@@ -36,7 +36,7 @@ def fail(error: BaseException) -> Work:
     return do
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "engines"])
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("engines", "validate")])
 def test_a_verb_gets_its_options(verb: str, work):
     got = work(verb)
     assert main([verb, "torchvision:resnet18", "--batch", "8", "--size=64", "-q"]) == 0
@@ -58,6 +58,16 @@ def test_engines_takes_no_model_and_knows_where_measurements_are_kept(work, monk
     assert got[0].engines.calibrate
     assert got[0].cache == tmp_path / "trine"
     assert main(["engines", "torchvision:resnet18"]) == 2
+
+
+def test_validate_takes_tables_and_no_model(work, tmp_path):
+    tables = [tmp_path / name for name in ("a.csv", "b.csv")]
+    for table in tables:
+        table.write_text("")
+    got = work("validate")
+    assert main(["validate", *map(str, tables)]) == main(["validate"]) == 0
+    assert [options.tables.files for options in got] == [tuple(tables), ()]
+    assert main(["validate", str(tmp_path / "c.csv")]) == main(["validate", "--batch", "4"]) == 2
 
 
 def test_a_plan_file_stands_for_the_model(work, tmp_path):

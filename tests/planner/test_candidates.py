@@ -39,7 +39,7 @@ def test_each_pure_kind_is_there_and_fits() -> None:
         "data", "model", "tensor",
     }  # fmt: skip
     assert all(plan.num_engines <= 2 for plan in plans)
-    assert len({plan.describe() for plan in plans}) == len(plans)
+    assert len({plan.key for plan in plans}) == len(plans)
     assert not died
 
 
@@ -58,7 +58,7 @@ def test_a_plan_without_room_is_dropped_with_need_and_limit() -> None:
     cluster = Cluster(name="c", engines=(engine,) * 2, tiers=(tier,))
     job, died = small_job(4, training=True), dict[str, str]()
     whole, halves = build(job.graph()), build(job.graph(), data=2)
-    needs = {whole.describe(): (1001,), halves.describe(): (1000, 600)}
+    needs = {whole.key: (1001,), halves.key: (1000, 600)}
     predicted = {name: Prediction(1.0, max(each), 0, False, "", each) for name, each in needs.items()}
     assert with_room({"whole": whole, "halves": halves}, predicted, cluster, died) == [halves]
     assert list(died) == ["whole"]

@@ -15,7 +15,7 @@ from trine.program.program import Program
 from trine.run.collect import Whole
 from trine.run.engine import Step
 from trine.run.optimizer import OptimizerSpec
-from trine.run.weights import micro_batch_weights
+from trine.run.weights import Weighing
 
 BATCH = 8
 
@@ -95,7 +95,7 @@ def case(plan: str, num_steps: int = 3) -> Case:
     rows = -(-BATCH // wishes.get("micro_batches", 1))
     compiled = Compiled(lambda n: captured(n).graph, build(captured(rows).graph, batch=BATCH, **wishes), BATCH)
     inputs, whole = captured(BATCH).flatten(model.inputs), captured(BATCH)
-    weights = micro_batch_weights(lambda n: captured(n).graph, compiled.rows, inputs, whole.constants)
+    weights = Weighing(lambda n: captured(n).graph, compiled.rows, whole.constants).weights(inputs)
     steps = tuple(Step(inputs, whole.graph.batch_dims, weights, number) for number in range(num_steps))
     optimizer = OptimizerSpec("sgd", lr=1.0) if name == "whole_numbers" else OptimizerSpec("sgd", lr=0.1, momentum=0.9)
     return Case(compiled.programs(), whole.state(model.module), steps, optimizer)

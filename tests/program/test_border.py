@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 from msgspec.structs import replace
-from tests.run.nets import BATCH, job, plan
+from tests.run.nets import BATCH, HALOED, job, plan
 from tests.simulate.test_simulate import cluster
 from torch import nn
 
@@ -21,11 +21,6 @@ from trine.run.job import Job
 from trine.run.judge import judge
 from trine.simulate.simulate import simulate
 
-CASES = [
-    ("net", "tiles"), ("net", "tiles 3:2:1"), ("net", "tiles 2 x 2"), ("net", "data x tiles"),
-    ("net", "stages x tiles"), ("net", "tiles x features"), ("dense", "tiles 3:2:1"), ("dense", "tiles 2 x 2"),
-    ("whole", "tiles 3:2:1"), ("language", "tiles"),
-]  # fmt: skip
 WITHOUT = {("whole", "tiles 3:2:1"), ("language", "tiles")}  # where no segment can make a border alone in both modes
 
 
@@ -45,7 +40,7 @@ def messages(programs: tuple[Program, ...]) -> Counter[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize(("model", "name"), CASES, ids=[" ".join(pair) for pair in CASES])
+@pytest.mark.parametrize(("model", "name"), HALOED, ids=[" ".join(pair) for pair in HALOED])
 def test_borders_first_equal_one_engine(
     model: str, name: str, training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip

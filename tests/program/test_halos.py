@@ -3,7 +3,7 @@
 import pytest
 import torch
 from msgspec.structs import replace
-from tests.run.nets import BATCH, job, plan
+from tests.run.nets import BATCH, HALOED, job, plan
 from torch import nn
 
 from trine.capture.model import make_model
@@ -14,12 +14,6 @@ from trine.run.integer import judge_integers
 from trine.run.job import Job
 from trine.run.judge import judge
 
-CASES = [
-    ("net", "tiles"), ("net", "tiles 3:2:1"), ("net", "tiles 2 x 2"), ("net", "data x tiles"),
-    ("net", "stages x tiles"), ("net", "tiles x features"), ("dense", "tiles 3:2:1"), ("dense", "tiles 2 x 2"),
-    ("whole", "tiles 3:2:1"), ("language", "tiles"),
-]  # fmt: skip
-
 
 def recomputed(model: str, name: str, training: bool = True) -> Plan:
     """A plan whose whole model is one run."""
@@ -28,7 +22,7 @@ def recomputed(model: str, name: str, training: bool = True) -> Plan:
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize(("model", "name"), CASES, ids=[" ".join(pair) for pair in CASES])
+@pytest.mark.parametrize(("model", "name"), HALOED, ids=[" ".join(pair) for pair in HALOED])
 def test_recomputed_halos_equal_one_engine(model: str, name: str, training: bool) -> None:
     found = recomputed(model, name, training)
     verdict = judge(job(model, training), found, "lockstep", 2)

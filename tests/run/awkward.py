@@ -56,7 +56,7 @@ class Norms(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.one, self.two = nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.Conv2d(6, 8, 3, 2, 1)
-        self.norms = nn.ModuleList([nn.BatchNorm2d(6), nn.BatchNorm2d(8, momentum=None), nn.BatchNorm1d(8)])
+        self.norms = nn.ModuleList([nn.BatchNorm2d(6), nn.BatchNorm2d(8, momentum=0.3), nn.BatchNorm1d(8)])
         self.head = nn.Linear(8, 5)
 
     def forward(self, x: Tensor) -> Tensor:

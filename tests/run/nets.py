@@ -185,6 +185,12 @@ SEQUENCE["channel"] = {"tensor": (2,), "cuts": ("channel",)}
 PLANS: dict[str, dict[str, dict[str, Any]]] = {"net": SPACE, "dense": SPACE, "language": SEQUENCE, "whole": SPACE}
 NAMES = [(model, plan) for model, plans in PLANS.items() for plan in plans]
 
+HALOED = [
+    ("net", "tiles"), ("net", "tiles 3:2:1"), ("net", "tiles 2 x 2"), ("net", "data x tiles"),
+    ("net", "stages x tiles"), ("net", "tiles x features"), ("dense", "tiles 3:2:1"), ("dense", "tiles 2 x 2"),
+    ("whole", "tiles 3:2:1"), ("language", "tiles"),
+]  # fmt: skip
+
 
 @cache
 def job(model: str, training: bool = True) -> Job:

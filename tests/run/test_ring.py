@@ -7,6 +7,7 @@ from tests.run.nets import PLANS, job, plan
 from torch import nn
 
 from trine.capture.model import make_model
+from trine.errors import BadInput
 from trine.plan.build import build
 from trine.plan.plan import Plan
 from trine.run.job import Job
@@ -77,7 +78,6 @@ def test_blocks_are_narrower_than_all_keys() -> None:
     assert max(widths) < 7
 
 
-def test_where_no_rows_are_cut_nothing_changes() -> None:
-    made = job("language")
-    heads = build(made.graph(), **PLANS["language"]["features"], batch=5, attention="ring")
-    assert rings(heads, made) == 0
+def test_where_no_rows_are_cut_it_is_refused() -> None:
+    with pytest.raises(BadInput, match="no axis of the plan cuts rows"):
+        build(job("language").graph(), **PLANS["language"]["features"], batch=5, attention="ring")

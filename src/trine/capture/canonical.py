@@ -86,6 +86,12 @@ def identity(b: Builder, call: Call) -> Any:
     return call.args.get("self", call.args.get("input"))
 
 
+@rule("as_strided", "as_strided_copy")
+def as_strided(b: Builder, call: Call) -> Any:
+    change = "Write it with unfold, view or an index"
+    raise b.fail("as_strided reads memory by how a tensor lies in it, which tiles do not keep", change)
+
+
 @rule("detach", "detach_")
 def detach(b: Builder, call: Call) -> Any:
     if "float" not in call.sort[1]:
@@ -121,7 +127,7 @@ def view(b: Builder, ref: str, shape: tuple[int, ...]) -> str:
       "reshape_as", "ravel", "squeeze_copy", "unsqueeze_copy", "view_copy", "atleast_1d", "atleast_2d",
       "atleast_3d")  # fmt: skip
 def reshape(b: Builder, call: Call) -> Any:
-    if "dtype" in call.args:  # view.dtype reads the bits of another type
+    if "dtype" in call.args or "self" not in call.args:  # view.dtype reads the bits of another type
         return as_is(b, call)
     return view(b, call["self"], call.shape)
 
@@ -257,13 +263,14 @@ def split(b: Builder, call: Call) -> Any:
     shape = b.shape(ref)
     named = {"aten.hsplit": 1 if len(shape) > 1 else 0, "aten.vsplit": 0, "aten.dsplit": 2}
     dim = call.args.get("dim", named.get(call.target.rsplit(".", 1)[0], 0)) % len(shape)
-    results, start = [], 0
-    for number, sort in enumerate(call.sorts):
-        assert sort is not None
-        end = start + sort[0][dim]
-        results.append(slice_(b, ref, dim, start, end) if number in call.users else None)
-        start = end
-    return results
+    sizes = [sort[0][dim] for sort in call.sorts if sort is not None]
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    if isinstance(call.args.get("indices"), list):  # of tensor_split: each where it is said, in any order
+        starts = [0, *(slice(index, None).indices(shape[dim])[0] for index in call["indices"])]
+    return [
+        slice_(b, ref, dim, start, start + size) if number in call.users else None
+        for number, (start, size) in enumerate(zip(starts, sizes, strict=True))
+    ]
 
 
 @rule("unbind", "unbind_copy")

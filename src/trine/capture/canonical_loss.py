@@ -72,11 +72,12 @@ def attention(b: Builder, call: Call) -> Any:
         heads = b.shape(query)[-3]
         key, value = _repeat_heads(b, key, heads), _repeat_heads(b, value, heads)
     shape, dtype = b.sort(query)
-    scale = math.sqrt(call["scale"] if call["scale"] is not None else 1.0 / math.sqrt(shape[-1]))
+    wanted = call["scale"] if call["scale"] is not None else 1.0 / math.sqrt(shape[-1])
+    scale = math.sqrt(abs(wanted))
     keys, n = b.sort(key), len(b.shape(key))
     swapped = [*range(n - 2), n - 1, n - 2]
     turned = b.one("aten.permute.default", {"self": key, "dims": swapped}, (tuple(keys[0][d] for d in swapped), dtype))
-    left = b.one("aten.mul.Tensor", {"self": query, "other": scale}, (shape, dtype))
+    left = b.one("aten.mul.Tensor", {"self": query, "other": math.copysign(scale, wanted)}, (shape, dtype))
     right = b.one("aten.mul.Tensor", {"self": turned, "other": scale}, b.sort(turned))
     rows, columns = shape[-2], keys[0][-2]
     sort = ((*call.shape[:-2], rows, columns), dtype)

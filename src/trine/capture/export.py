@@ -16,15 +16,17 @@ from trine.capture.builder import BY_VALUES, Builder, module_of, schema_args, so
 from trine.capture.canonical import Call, canonical
 from trine.capture.inputs import Inputs, slice_batch
 from trine.capture.mode import in_mode
-from trine.capture.model import Model
+from trine.capture.model import Model, called
 from trine.capture.own_error import refuse_own_error
 from trine.capture.traps import (
+    assigned_buffers,
     close_no_grad,
     guarded,
     is_by_values,
     line_of,
     quiet,
     refuse_embeddings,
+    refuse_hooks,
     refuse_lookups,
     refuse_state,
     why,
@@ -84,24 +86,8 @@ class _Whole(nn.Module):
         self.named = model.name
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], targets: Any) -> Any:
-        with without_counters(self, self.named):
-            return self._forward(args, kwargs, targets)
-
-    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], targets: Any) -> Any:
-        if not self.with_loss:
-            return None, self.model(*args, **kwargs)
-        if self.loss is not None:
-            output = self.model(*args, **kwargs)
-            return self.loss(output, targets), output
-        output = self.model(*args, **kwargs, **(targets or {}))
-        loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
-        if loss is None:
-            raise BadInput(
-                "The model has no loss: none was given, and its output has no attribute loss.",
-                "Training needs one.",
-                "Give loss=(output, targets) -> tensor.",
-            )
-        return loss, output
+        with without_counters(self, self.named), assigned_buffers(self, self.named):
+            return called(self.model, self.loss, Inputs(args, kwargs, targets), training=self.with_loss)
 
 
 def capture(
@@ -132,6 +118,7 @@ def _export(model: Model, inputs: Inputs, training: bool, with_loss: bool, diffe
     whole = _Whole(model, with_loss)
     if differentiable:
         refuse_embeddings(model.module, model.name)
+        refuse_hooks(model.module, model.name)
     with in_mode(model.module, training), quiet() as assigned, guarded(model.name, differentiable):
         try:
             program = torch.export.export(whole, example, strict=False)
@@ -260,6 +247,8 @@ def _outputs(
             target = parameters.get((spec.target or "").removeprefix("model."))
             if target is None:
                 raise builder.fail(f"the loss changes its buffer {spec.target}")
+            if builder.tensors[ref[1:]].kind != "activation" or any(ref[1:] == output.tensor for output in outputs):
+                ref = _copied(builder, ref)  # each buffer has a value of its own
             outputs.append(Output("buffer", ref[1:], target))
         elif spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
             leaves.append(ref)
@@ -276,8 +265,15 @@ def _outputs(
             )  # fmt: skip
         outputs.append(Output("loss", loss[1:]))
     results: list[Any] = []
+    changed = {output.target for output in outputs if output.kind == "buffer"}
     for number, ref in enumerate(rest):
         is_tensor = isinstance(ref, str) and ref.startswith("%")
+        if is_tensor and ref[1:] in changed:  # a buffer as it was before
+            ref = _copied(builder, ref)
         results.append(Output("user", ref[1:], str(number)) if is_tensor else ref)
     outputs += [result for result in results if isinstance(result, Output)]
     return outputs, tuple(results)
+
+
+def _copied(builder: Builder, ref: str) -> str:
+    return builder.one("aten.clone.default", {"self": ref, "memory_format": None}, builder.sort(ref))

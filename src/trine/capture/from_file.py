@@ -27,7 +27,7 @@ def python_model(path: Path, name: str, wishes: Wishes) -> Model:
     """``file.py:callable``: the callable gets the settings and gives a module, a pair or a dictionary."""
     wishes.refuse(f"{path.name}:{name}", size="Say --input, or make the inputs in the file.", seq="Say --input.")
     if not path.is_file():
-        raise BadInput(f"There is no file {path}.", "A model is given as file.py:callable.")
+        raise BadInput(f"There is no file {path}.", "A model is given as file.py:callable.", "Correct the path.")
     seed = wishes.seed or 0
     with torch.random.fork_rng(devices=[]), wishes.device():
         torch.manual_seed(seed)
@@ -73,7 +73,7 @@ def exported_model(path: Path, wishes: Wishes) -> Model:
     why = "An exported program is fixed."
     wishes.refuse(path.name, size=why, seq=why, input=why, dtype=why, set=why)
     if not path.is_file():
-        raise BadInput(f"There is no file {path}.")
+        raise BadInput(f"There is no file {path}.", "", "Correct the path.")
     try:
         if not is_zipfile(path):
             raise ValueError("it is no zip archive")
@@ -91,7 +91,10 @@ def exported_model(path: Path, wishes: Wishes) -> Model:
         )
     inputs: Any = kwargs if kwargs else args
     if args and kwargs:
-        raise BadInput(f"{path.name} was exported with positional and keyword arguments.", "One kind is possible.")
+        raise BadInput(
+            f"{path.name} was exported with positional and keyword arguments.", "One kind is possible.",
+            "Export it again with either.",
+        )  # fmt: skip
     return replace(_complete(program.module(), inputs, {}, path.name, wishes.seed or 0), fixed=True)
 
 

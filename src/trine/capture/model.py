@@ -14,6 +14,26 @@ Loss = Callable[[Any, Any], torch.Tensor]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
+def called(
+    module: Callable[..., Any], loss: Loss | None, inputs: Inputs, *, training: bool
+) -> tuple[torch.Tensor | None, Any]:
+    """The loss (None unless ``training``) and the output of a module; without a loss function the module takes the
+    targets and answers with its own loss.  Raises BadInput if it does not."""
+    if not training:
+        return None, module(*inputs.args, **inputs.kwargs)
+    if loss is not None:
+        output = module(*inputs.args, **inputs.kwargs)
+        return loss(output, inputs.targets), output
+    output = module(*inputs.args, **inputs.kwargs, **(inputs.targets or {}))
+    own = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if own is None:
+        raise BadInput(
+            "The model has no loss: none was given, and its output has no attribute loss.", "Training needs one.",
+            "Give loss=(output, targets) -> tensor.",
+        )  # fmt: skip
+    return own, output
+
+
 def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """The optimizer where none is given."""
     return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)

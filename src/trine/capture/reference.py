@@ -74,8 +74,10 @@ class _Wide(TorchDispatchMode):
         if not func._schema.is_mutable and any(leaf.dtype == torch.float64 for leaf in leaves):
             args, kwargs = pytree.tree_map(_with_others, (args, kwargs))
         result = func(*args, **kwargs)
-        if isinstance(result, torch.Tensor) and result.dtype in _NARROW and not leaves:
-            return result.double()  # made from nothing, in the default type
+        if isinstance(result, torch.Tensor) and result.dtype in _NARROW and not leaves:  # of the default type
+            if any(argument.name == "dtype" for argument in func._schema.arguments):
+                return func(*args, **{**kwargs, "dtype": torch.float64})
+            return result.double()
         return result
 
 

@@ -77,7 +77,10 @@ def load_weights(module: nn.Module, path: Path) -> None:
         module.load_state_dict(weights)
     except (RuntimeError, AttributeError, TypeError) as error:
         lines = [line.strip() for line in str(error).splitlines()[1:5]]
-        raise BadInput(f"The weights in {path.name} do not fit the model.", " ".join(lines)) from error
+        raise BadInput(
+            f"The weights in {path.name} do not fit the model.", " ".join(lines),
+            "Give the --set with which they were trained, or other weights.",
+        ) from error  # fmt: skip
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -89,4 +92,5 @@ def _read(path: Path) -> dict[str, Any]:
         raise BadInput(
             f"The weights in {path.name} could not be read: {str(error).strip().splitlines()[0]}.",
             "Possible are safetensors files and dictionaries of tensors saved by torch.save.",
+            "Save module.state_dict() in one of these.",
         ) from error

@@ -1,12 +1,15 @@
 """What torch.export does without a word, and what it prints: the traps of a capture."""
 
+import copy
 import logging
 import re
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -14,6 +17,8 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.nn.modules.module import register_module_buffer_registration_hook
+from torch.utils.checkpoint import CheckpointFunction
 
 from trine.capture.builder import short, source_of
 from trine.errors import BadInput, CaptureFailed
@@ -23,7 +28,8 @@ LOGGERS = (
 )  # fmt: skip
 OWN = str(Path(__file__).parents[1])  # the folder of this package
 AS_BUFFER = "Register it as a buffer (self.register_buffer)"  # a way out
-PLAIN = (bool, int, float, str)
+PLAIN = (bool, int, float, str, type(None))
+MOST_ITEMS = 1000  # of a container that is looked into
 
 
 @contextmanager
@@ -66,15 +72,46 @@ def refuse_state(program: ExportedProgram, assigned: list[str], model: str) -> N
 
 
 @contextmanager
+def assigned_buffers(module: nn.Module, model: str) -> Iterator[None]:
+    """A buffer that forward assigns (``self.mean = …``) gets its last value in place at the end: torch.export sees what
+    is done in place, and assignments to its root module only."""
+    parts = {id(part): path for path, part in module.named_modules()}
+    kept: dict[tuple[int, str], tuple[nn.Module, torch.Tensor, torch.Tensor]] = {}
+
+    def note(part: nn.Module, name: str, value: Any) -> Any:
+        before = part._buffers.get(name)
+        if id(part) in parts and isinstance(before, torch.Tensor):
+            original = kept[id(part), name][1] if (id(part), name) in kept else before
+            kept[id(part), name] = (part, original, value)
+        return value
+
+    handle = register_module_buffer_registration_hook(note)
+    try:
+        yield
+    finally:
+        handle.remove()
+        for (_, name), (part, original, _) in kept.items():
+            part._buffers[name] = original
+    for (number, name), (_, original, value) in kept.items():
+        if value is original:
+            continue
+        if not isinstance(value, torch.Tensor) or (value.shape, value.dtype) != (original.shape, original.dtype):
+            path = f"{parts[number]}.{name}".removeprefix("model.")
+            why = f"forward assigns to the buffer {path} what is of another shape or type, which a graph cannot keep"
+            raise CaptureFailed(model=model, line="", why=why, change="Keep its shape and type")
+        original.copy_(value.detach())
+
+
+@contextmanager
 def without_counters(module: nn.Module, model: str) -> Iterator[None]:
     """A plain number or text of a module that forward changes is state too: refused, and put back."""
-    before = [(path, part, _plain(part)) for path, part in module.named_modules()]
+    before = [(path, part, plain_values(part) | _containers(part)) for path, part in module.named_modules()]
     changed: list[str] = []
     try:
         yield
     finally:
         for path, part, values in before:
-            for key, now in _plain(part).items():
+            for key, now in (plain_values(part) | _containers(part)).items():
                 if key in values and not (now == values[key] or now != now):
                     changed.append(f"{path}.{key}".removeprefix("model."))
                     setattr(part, key, values[key])
@@ -83,7 +120,19 @@ def without_counters(module: nn.Module, model: str) -> Iterator[None]:
         raise CaptureFailed(model=model, line="", why=why, change=AS_BUFFER)
 
 
-def _plain(part: nn.Module) -> dict[str, Any]:
+def _containers(part: nn.Module) -> dict[str, Any]:
+    """Copies of a module's own lists, dictionaries and namespaces of plain values, by name."""
+    found = {}
+    for key, value in vars(part).items():
+        inner = vars(value) if isinstance(value, SimpleNamespace) else value
+        items = inner.values() if isinstance(inner, dict) else inner
+        if type(inner) in (dict, list, set) and len(items) <= MOST_ITEMS and all(type(i) in PLAIN for i in items):
+            found[key] = copy.copy(value)
+    return found
+
+
+def plain_values(part: nn.Module) -> dict[str, Any]:
+    """A module's own numbers and texts, by name."""
     return {key: value for key, value in vars(part).items() if type(value) in PLAIN and key != "training"}
 
 
@@ -127,6 +176,9 @@ def guarded(model: str, differentiable: bool) -> Iterator[None]:
     enter = torch.inference_mode.__enter__
 
     def checked_apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if cls is CheckpointFunction:
+            why, change = "a reentrant checkpoint has no gradients in a graph", "Write use_reentrant=False"
+            raise CaptureFailed(model=model, line=_stack_line(), why=why, change=change)
         if not cls.__module__.startswith("torch."):
             why = f"{cls.__name__} is a torch.autograd.Function with a backward of its own, which a graph would lose"
             raise CaptureFailed(model=model, line=_stack_line(), why=why)
@@ -138,20 +190,64 @@ def guarded(model: str, differentiable: bool) -> Iterator[None]:
             raise CaptureFailed(model=model, line=_stack_line(), why=why)
         return enter(self)
 
+    def checked_hook(self: torch.Tensor, hook: Any) -> Any:
+        if _is_theirs(sys._getframe(1).f_code.co_filename):
+            why = "forward registers a hook on a tensor, which a graph would lose"
+            raise CaptureFailed(model=model, line=_stack_line(), why=why)
+        return register(self, hook)
+
+    register, no_grad = torch.Tensor.register_hook, torch.no_grad.__enter__
+    casting = [0]  # blocks of autocast that are open
+
+    def cast(self: torch.autocast) -> Any:
+        casting[0] += 1
+        return begin(self)
+
+    def uncast(self: torch.autocast, *error: Any) -> Any:
+        casting[0] -= 1
+        return end(self, *error)
+
+    def checked_no_grad(self: torch.no_grad) -> None:
+        if casting[0] and torch.is_grad_enabled() and _stack_line():
+            why, change = "torch.no_grad inside autocast is lost in a graph", "Open it around the autocast, or detach"
+            raise CaptureFailed(model=model, line=_stack_line(), why=why, change=change)
+        return no_grad(self)
+
+    begin, end = torch.autocast.__enter__, torch.autocast.__exit__
     with (
+        patch.object(torch.autocast, "__enter__", cast),
+        patch.object(torch.autocast, "__exit__", uncast),
+        patch.object(torch.no_grad, "__enter__", checked_no_grad),
         patch.object(torch.autograd.Function, "apply", classmethod(checked_apply)),
         patch.object(torch.inference_mode, "__enter__", checked_enter),
+        patch.object(torch.Tensor, "register_hook", checked_hook),
+        torch.enable_grad(),
     ):
         yield
 
 
+def refuse_hooks(module: nn.Module, model: str) -> None:
+    """Hooks on gradients are no part of a graph."""
+    for path, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            why = f"module {path or model} has a backward hook, which a graph would lose"
+            raise CaptureFailed(model=model, line="", why=why, change="Remove it")
+
+
 def close_no_grad(program: ExportedProgram, model: str) -> None:
-    """Detach what leaves a ``no_grad`` block: decomposition inlines the block as if it had gradients."""
-    graph = program.graph_module.graph
+    """Detach what leaves a ``no_grad`` block: decomposition inlines the block as if it had gradients.  Blocks may lie
+    in others (autocast)."""
+    for part in program.graph_module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            _close(program, part, model)
+
+
+def _close(program: ExportedProgram, part: torch.fx.GraphModule, model: str) -> None:
+    graph, top = part.graph, part is program.graph_module
     for node in list(graph.nodes):
         if getattr(node.target, "__name__", str(node.target)) != "wrap_with_set_grad_enabled" or node.args[0]:
             continue
-        _refuse_hidden_mutation(program, node, model)
+        _refuse_hidden_mutation(program, part, node, model)
         for item in list(node.users):
             value = item.meta.get("val")
             if not isinstance(value, torch.Tensor) or not value.is_floating_point():
@@ -160,23 +256,30 @@ def close_no_grad(program: ExportedProgram, model: str) -> None:
                 cut = graph.call_function(torch.ops.aten.detach.default, (item,))
             cut.meta = dict(item.meta)
             item.replace_all_uses_with(cut, delete_user_cb=lambda user, cut=cut: user is not cut)
-            for spec in program.graph_signature.output_specs:
+            for spec in program.graph_signature.output_specs if top else ():
                 if getattr(spec.arg, "name", None) == item.name:
                     spec.arg.name = cut.name  # type: ignore[union-attr]
-    program.graph_module.recompile()
+    part.recompile()
 
 
-def _refuse_hidden_mutation(program: ExportedProgram, node: torch.fx.Node, model: str) -> None:
-    """An in-place operator inside ``no_grad`` on a value from outside keeps that value's gradient in eager mode."""
-    block = getattr(program.graph_module, node.args[1].target)  # type: ignore[union-attr, arg-type]
-    outside = dict(zip([n for n in block.graph.nodes if n.op == "placeholder"], node.args[2:], strict=True))
-    state = program.graph_signature.inputs_to_buffers
+def _refuse_hidden_mutation(
+    program: ExportedProgram, part: torch.fx.GraphModule, node: torch.fx.Node, model: str
+) -> None:
+    """An in-place operator inside ``no_grad`` on a value from outside, or a view of one, keeps that value's gradient in
+    eager mode."""
+    block = getattr(part, node.args[1].target)  # type: ignore[union-attr, arg-type]
+    inputs = [n for n in block.graph.nodes if n.op == "placeholder"]
+    roots: dict[Any, Any] = dict(zip(inputs, node.args[2:], strict=True))
+    state = program.graph_signature.inputs_to_buffers if part is program.graph_module else {}
     for inner in block.graph.nodes:
         schema = getattr(inner.target, "_schema", None)
-        if schema is None or not schema.is_mutable or not inner.args:
+        if schema is None or not inner.args:
             continue
-        changed = outside.get(inner.args[0])
-        if isinstance(changed, torch.fx.Node) and changed.name not in state:
+        changed = roots.get(inner.args[0])
+        if changed is None or schema.arguments[0].alias_info is None:
+            continue
+        roots[inner] = changed  # a view of it, or itself
+        if schema.is_mutable and isinstance(changed, torch.fx.Node) and changed.name not in state:
             value = changed.meta.get("val")
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 why = f"{inner.target} changes {changed.name} in place under no_grad, whose gradient a graph would lose"

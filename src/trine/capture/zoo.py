@@ -108,7 +108,7 @@ def timm_model(name: str, wishes: Wishes) -> Model:
 def image_model(name: str, module: nn.Module, shape: tuple[int, ...], wishes: Wishes) -> Model:
     """A model of images with random inputs, and the assumed loss with random targets."""
     if len(wishes.input) > 1:
-        raise BadInput(f"{len(wishes.input)} inputs were given for {name}.", "It takes one.")
+        raise BadInput(f"{len(wishes.input)} inputs were given for {name}.", "It takes one.", "Give --input once.")
     dtype = wishes.torch_dtype() or torch.float32
     module = module.to(dtype)
     if wishes.input:

@@ -20,6 +20,7 @@ VERBS = {
     "verify": "Is the parallel run equal to the run on one engine?",
     "plan": "The best way to split a model over engines, and why.",
     "simulate": "The timeline of a plan on a cluster that you need not own.",
+    "validate": "Predictions beside measurements that others published, or your own.",
 }
 _ABOUT = "Run one PyTorch model on many compute engines: plan the split, predict it, run it, prove it equal."
 STATUS = {

@@ -13,7 +13,7 @@ from typing import Any
 from trine.cli import values
 from trine.cli.values import InputShape, Setting
 from trine.errors import BadInput
-from trine.plan.plan import CUTS
+from trine.plan.plan import CUTS, BatchNorm, Halo, Schedule
 from trine.units import TIME
 
 Parser = Callable[[str, str], Any]
@@ -100,13 +100,13 @@ class PlanOptions:
     )
     shares: tuple[float, ...] | None = _option("--shares", "A:B", "Unequal parts: 3:1.", values.shares)
     micro_batches: int | None = _option("--micro-batches", "M", "Parts that a batch is streamed in.", values.whole(1))
-    schedule: str | None = _option(
+    schedule: Schedule | None = _option(
         "--schedule", "NAME", "Of micro-batches over stages: gpipe or 1f1b.", values.choice("gpipe", "1f1b")
     )
-    batch_norm: str | None = _option(
+    batch_norm: BatchNorm | None = _option(
         "--batch-norm", "HOW", "synced (equal to one engine) or local (not equal).", values.choice("synced", "local")
     )
-    halo: str | None = _option(
+    halo: Halo | None = _option(
         "--halo", "HOW", "Edges of tiles: exchange, overlap (exchange them while engines compute) or recompute.",
         values.choice("exchange", "overlap", "recompute"),
     )  # fmt: skip
@@ -157,6 +157,15 @@ class OutputOptions:
 
 
 @dataclass(frozen=True)
+class TableOptions:
+    """Measurements to predict."""
+
+    files: tuple[Path, ...] = _option(
+        "", "TABLE.csv", "Measurements, one a row; docs/validate.md lists the columns.", values.file_to_read, True
+    )
+
+
+@dataclass(frozen=True)
 class Options:
     """All that was said on the command line."""
 
@@ -166,6 +175,7 @@ class Options:
     scenario: ScenarioOptions = ScenarioOptions()
     how: HowOptions = HowOptions()
     output: OutputOptions = OutputOptions()
+    tables: TableOptions = TableOptions()
     cache: Path | None = None
     """Where what was measured of this machine is kept: of the environment, not of the command line."""
 

@@ -89,7 +89,7 @@ def several(parse_one: Callable[[str, str], str]) -> Callable[[str, str], tuple[
 def word(text: str, option: str) -> str:
     """Return a name that only the model or the cluster can judge."""
     if not text:
-        raise BadInput(f"{option} was given nothing.", "It takes a name.")
+        raise BadInput(f"{option} was given nothing.", "It takes a name.", "Give one, or leave the option out.")
     return text
 
 

@@ -33,7 +33,9 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     def times(self, count: int) -> Cluster:
         """``count`` units of it, joined."""
         if count < 1:
-            raise BadInput(f"{count} times {self.engine.name} was asked for.", "It is 1 or more.")
+            raise BadInput(
+                f"{count} times {self.engine.name} was asked for.", "It is 1 or more.", "Leave it out for 1."
+            )
         num_engines = count * self.per_unit
         tiers: list[Tier] = []
         for tier in self.tiers:

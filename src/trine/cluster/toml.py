@@ -108,7 +108,7 @@ def parse_cluster(text: str, where: str = "the cluster") -> Cluster:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{where} is no TOML: {error}.") from error
+        raise BadInput(f"{where} is no TOML: {error}.", "", "Correct that line.") from error
     top = _Table(where, values, _TOP)
     engines: list[Engine] = []
     for place, item in top.tables("engines"):
@@ -130,7 +130,7 @@ def _engines(where: str, values: Mapping[str, Any]) -> list[Engine]:
     table = _Table(where, values, _PRESET if "preset" in values else _ENGINE)
     count = table.whole("count", 8) if "count" in values else 1
     if count < 1:
-        raise BadInput(f"{where}: count = {count} was given.", "It is 1 or more.")
+        raise BadInput(f"{where}: count = {count} was given.", "It is 1 or more.", "Leave it out for 1.")
     if "preset" in values:
         try:
             found = preset(table.text("preset", "a100-80gb"))

@@ -39,6 +39,11 @@ def bytes_in_all(operation: str, num_ranks: int, num_bytes: int) -> int:
     return (2 if operation == "all_reduce" else 1) * (num_ranks - 1) * num_bytes
 
 
+def ring_bytes(num_ranks: int, num_bytes: int) -> int:
+    """Bytes that leave one rank in an all-reduce, as they are counted: 2(n-1)S/n, rounded down."""
+    return 2 * (num_ranks - 1) * num_bytes // num_ranks
+
+
 def bytes_per_rank(operation: str, num_ranks: int, num_bytes: int) -> float:
     """Bytes that one rank sends, in the mean over the ranks; a point-to-point message is one rank's."""
     whole = bytes_in_all(operation, num_ranks, num_bytes)

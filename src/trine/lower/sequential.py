@@ -78,6 +78,10 @@ class _Apply(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor, _mean: Any, _var: Any) -> tuple[Tensor | None, ...]:
         x, flat, mean, var, weight, counts = ctx.saved_tensors
+        if not dy.numel():  # torch's kernel divides by the number of rows
+            zeros = torch.zeros_like(mean).to(x.dtype)
+            some = None if weight is None else zeros
+            return torch.zeros_like(x), torch.zeros(ctx.state_shape, dtype=flat.dtype), some, some, None, None
         dx, dw, db = torch.ops.aten.native_batch_norm_backward.default(
             dy, x, weight, mean.to(x.dtype), var.to(x.dtype), None, None, False, ctx.eps, [True, True, True]
         )
@@ -152,9 +156,15 @@ def vocab_state(input: Tensor, target: Tensor, num_lead: int, part: Sequence[Seq
 
 
 @kernel
-def vocab_merge(state: Tensor, target: Tensor, num_lead: int, ignore_index: int) -> Tensor:
-    """States (tiles…, 2, N, d…) → (2,): sum of −log p(target) and number of targets that are not ignored."""
+def vocab_merge(state: Tensor, target: Tensor, num_lead: int, ignore_index: int, num_classes: int) -> Tensor:
+    """States (tiles…, 2, N, d…) → (2,): sum of −log p(target) and number of targets that are not ignored.
+
+    Raises IndexError for a target that is no class, as torch's own loss does."""
     flat = state.reshape(-1, *state.shape[num_lead:])
+    if target.device.type == "cpu" and bool(
+        ((target != ignore_index) & ((target < 0) | (target >= num_classes))).any()
+    ):
+        raise IndexError(f"a target is out of bounds: there are {num_classes} classes")
     losses = torch.logsumexp(flat[:, 0], 0) - flat[:, 1].sum(0)
     keep = target != ignore_index
     return torch.stack((torch.where(keep, losses, torch.zeros_like(losses)).sum(), keep.sum().to(losses.dtype)))

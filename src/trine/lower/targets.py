@@ -1,10 +1,13 @@
 """From the name of an operator to the torch function that runs it."""
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 
+from trine.errors import BadInput
 from trine.graph.graph import Operator, is_ref
 from trine.lower import kernels, sequential, tiles  # noqa: F401  (they fill KERNELS)
 from trine.lower.registry import KERNELS
@@ -24,7 +27,16 @@ def resolve(target: str) -> Callable[..., Any]:
     parts = target.split(".")
     if parts[0] == "trine":
         return KERNELS[parts[1]]
-    packet = getattr(getattr(torch.ops, parts[0]), parts[1])
+    try:
+        packet = getattr(getattr(torch.ops, parts[0]), parts[1])
+    except AttributeError:
+        if find_spec(parts[0]) is None:
+            raise BadInput(
+                f"The operator {target} is not known in this process.", "The code of the model registers it.",
+                "Run on threads, or put it into a package of that name.",
+            ) from None  # fmt: skip
+        import_module(parts[0])  # torchvision registers its own
+        packet = getattr(getattr(torch.ops, parts[0]), parts[1])
     return getattr(packet, parts[2])  # type: ignore[no-any-return]
 
 

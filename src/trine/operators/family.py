@@ -7,7 +7,6 @@ footprint is one rule for each mesh axis.  An operator without a fitting rule ru
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 from trine.graph.graph import Operator, Tensor
 from trine.graph.part import Box, Part, intersect, is_partition, merge, size, span, subtract, union, volume
@@ -178,8 +177,3 @@ WHOLE = Whole()
 def family_of(op: Operator) -> Family:
     """The family of an operator; the one that runs it whole if nobody described it."""
     return FAMILIES.get(op.base, WHOLE)
-
-
-def num_elements(shape: Sequence[int]) -> int:
-    """Product of the sizes."""
-    return prod(shape)

@@ -26,10 +26,10 @@ class Concatenation(Rearrangement):
         for at, here in inputs:
             joined.append(Cut(at, along, Shift(offset, here[along], made[along])))
             offset += here[along]
-        result = []
+        result, types = [], {tensors[name].dtype for name in op.inputs}
         for d, length in enumerate(made):
             cuts = joined if d == along else [Cut(at, d, SAME) for at, _ in inputs]
-            if length > 1:
+            if length > 1 and (d != along or len(types) == 1):  # a piece of one input alone would be of its type
                 result.append(Rule("row", length, tuple(cuts), ((0, d),)))
         return tuple(result)
 

@@ -45,8 +45,9 @@ class WindowPool(Family):
         windows = geometry(op, tensors)
         num, rank = len(windows), len(shape(op, tensors, "self"))
         result = list(around(op, tensors, num))
+        floating = tensors[op.inputs[0]].is_floating  # integers cannot be padded by infinity
         for dim, window in enumerate(windows, rank - num):
-            if window.num_range > 1:
+            if window.num_range > 1 and floating:
                 result.append(Rule("space", window.num_range, cut(op, "self", dim, window), outputs_along(op, dim)))
         return tuple(result)
 

@@ -111,7 +111,7 @@ class VocabularyLoss(Rewriter):
         args = {"input": op.args["input"], "target": op.args["target"], "num_lead": len(lead)}
         first = Operator(op.name + ".state", "trine.vocab_state", args, (state.name,), **common)
         args = {"state": "%" + state.name, "target": op.args["target"], "num_lead": len(lead)}
-        args["ignore_index"] = op.args.get("ignore_index", -100)
+        args |= {"ignore_index": op.args.get("ignore_index", -100), "num_classes": logits.shape[1]}
         return Rewrite((first, Operator(op.name, "trine.vocab_merge", args, op.outputs, **common)), (state,))
 
 

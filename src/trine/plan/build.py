@@ -1,13 +1,14 @@
 """From wishes (degrees, cuts, shares) to a Plan for one graph, and the rules that every plan must pass."""
 
 from collections.abc import Sequence
+from typing import get_args
 
 from trine.errors import BadInput, CannotCut, PlanMismatch, UnknownName, listing
 from trine.graph.graph import Graph
 from trine.graph.part import full
 from trine.operators.family import family_of
 from trine.plan.anchors import head_rules
-from trine.plan.plan import CUTS, FEATURES, Axis, Plan, Schedule
+from trine.plan.plan import CUTS, FEATURES, Attention, Axis, BatchNorm, Halo, Plan, Schedule
 
 IMAGE_CUTS = ("height", "width", "depth")
 SPACE = (*IMAGE_CUTS, "length", "sequence")
@@ -45,8 +46,9 @@ def cut_sizes(graph: Graph) -> dict[str, int]:
 
 def build(
     graph: Graph, *, data: int = 1, stages: int = 1, tensor: Sequence[int] = (), cuts: Sequence[str] = (),
-    shares: Sequence[float] = (), micro_batches: int = 1, schedule: Schedule = "1f1b", batch_norm: str = "synced",
-    batch: int | None = None, halo: str = "exchange", attention: str = "gather",
+    shares: Sequence[float] = (), micro_batches: int = 1, schedule: Schedule = "1f1b",
+    batch_norm: BatchNorm = "synced", batch: int | None = None, halo: Halo = "exchange",
+    attention: Attention = "gather",
 ) -> Plan:  # fmt: skip
     """A plan by degrees.  Shares belong to the axis that has as many coordinates, the tensor axis first.
 
@@ -54,6 +56,12 @@ def build(
     first), or ``recompute`` in one run over the whole model.  attention: ``gather`` or ``ring``, for axes that
     cut query rows.
     """
+    for what, given, kind in (
+        ("schedule", schedule, Schedule), ("batch norm", batch_norm, BatchNorm), ("way to treat halos", halo, Halo),
+        ("attention", attention, Attention),
+    ):  # fmt: skip
+        if given not in get_args(kind):
+            raise UnknownName(what, given, get_args(kind))
     split = tensor_cuts(graph, tensor, tuple(cut for cut in cuts if cut != "batch"))
     names = ("tensor",) if len(split) < 2 else tuple(f"tensor{i}" for i in range(len(split)))
     wanted = [("data", data, "batch")] if data > 1 else []
@@ -72,7 +80,7 @@ def build(
     plan = Plan(
         graph.name, {}, graph.fingerprint(), {name: graph.tensors[name].shape for name in graph.inputs},
         batch or 0, tuple(reversed(axes)), balanced(graph, stages), micro_batches, schedule,
-        "local" if batch_norm == "local" else "synced", "ring" if attention == "ring" else "gather",
+        batch_norm, attention,
         ((graph.operators[0].name, graph.operators[-1].name),) if halo == "recompute" else (),
         halo == "overlap",
     )  # fmt: skip
@@ -146,6 +154,12 @@ def crossing_bytes(graph: Graph) -> list[int]:
     return result
 
 
+def same_batch(plan: Plan, batch: int, name: str = "") -> None:
+    """Raise PlanMismatch for a plan that was made for another batch."""
+    if plan.batch and plan.batch != batch:
+        raise PlanMismatch(plan=name or plan.describe(), changed=[f"the batch was {plan.batch}, is {batch}"])
+
+
 def check(plan: Plan, graph: Graph, batch: int | None = None) -> None:
     """Raise the error that says which rule a plan breaks; none means that it can be compiled."""
     if plan.fingerprint and plan.fingerprint != graph.fingerprint():
@@ -196,7 +210,14 @@ def _check_runs(plan: Plan, names: Sequence[str]) -> None:
             f"The runs of recomputed halos are {listing(' to '.join(run) for run in plan.recomputed_halos)}.",
             "Each goes from an operator to a later one, and the next starts behind it.", "Put them in order.",
         )  # fmt: skip
-    if (plan.recomputed_halos or plan.border_first) and not any(axis.cut in SPACE for axis in plan.axes):
+    if any(axis.cut in SPACE for axis in plan.axes):
+        return
+    if plan.attention == "ring":
+        raise BadInput(
+            "Attention is to go round as a ring, and no axis of the plan cuts rows of queries.",
+            f"Rows are cut by {listing(SPACE)}.", "Cut one of these, or let attention gather its keys.",
+        )  # fmt: skip
+    if plan.recomputed_halos or plan.border_first:
         raise BadInput(
             "Halos are to be recomputed or overlapped, and no axis of the plan has any.",
             f"Halos are at the edges of {listing(SPACE)}.", "Cut one of these, or leave --halo out.",

@@ -38,7 +38,9 @@ def write_plan(plan: Plan, path: Path) -> None:
     try:
         path.write_text(json.dumps(msgspec.to_builtins(plan), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"The plan could not be written to {path}: {error.strerror}.") from error
+        raise BadInput(
+            f"The plan could not be written to {path}: {error.strerror}.", "", "Give a path that can be written."
+        ) from error
 
 
 def read_plan(path: Path) -> Plan:
@@ -50,7 +52,9 @@ def read_plan(path: Path) -> Plan:
             )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"The plan {path} could not be read: {error}.") from error
+        raise BadInput(
+            f"The plan {path} could not be read: {error}.", "A plan is a text file.", "Give the path of one."
+        ) from error
     try:
         return msgspec.json.decode(text, type=Plan)
     except msgspec.ValidationError as error:

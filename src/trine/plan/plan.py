@@ -11,6 +11,9 @@ from typing import Literal
 import msgspec
 
 Schedule = Literal["gpipe", "1f1b"]
+BatchNorm = Literal["synced", "local"]
+Attention = Literal["gather", "ring"]
+Halo = Literal["exchange", "overlap", "recompute"]
 FOLLOWED = ("batch", "height", "width", "depth", "length", "sequence")  # the cut starts at the inputs and is followed
 FEATURES = ("channel", "heads")  # the cut starts at weights
 CUTS = FOLLOWED + FEATURES
@@ -56,8 +59,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stage_starts: tuple[str, ...] = ()
     micro_batches: int = 1
     schedule: Schedule = "1f1b"
-    batch_norm: Literal["synced", "local"] = "synced"
-    attention: Literal["gather", "ring"] = "gather"
+    batch_norm: BatchNorm = "synced"
+    attention: Attention = "gather"
     recomputed_halos: tuple[tuple[str, str], ...] = ()
     border_first: bool = False
 
@@ -89,6 +92,11 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Ranks of the engines that differ from this one along one axis only, itself included, in order."""
         others = (coords[:axis] + (c,) + coords[axis + 1 :] for c in range(self.axes[axis].size))
         return tuple(self.rank(stage, c) for c in others)
+
+    @property
+    def key(self) -> str:
+        """All of the plan in one text: equal for equal plans only."""
+        return msgspec.json.encode(self, order="sorted").decode()
 
     def describe(self) -> str:
         """One line: ``data 2 (batch 3:1) × stages 2 × tensor 2 (height), 4 micro-batches, 1f1b``."""

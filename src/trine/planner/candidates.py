@@ -51,10 +51,10 @@ def candidates(graph_of: GraphOf, scenario: Scenario, num_engines: int) -> tuple
 def with_room(
     plans: Mapping[str, Plan], predicted: Mapping[str, Prediction], cluster: Cluster, died: dict[str, str]
 ) -> list[Plan]:
-    """The plans that fit in the memory of the engines, by predictions under their ``describe``; the rest dies of it."""
+    """The plans that fit in the memory of the engines, by predictions under their ``key``; the rest dies of it."""
     kept = []
     for name, plan in plans.items():
-        short = shortage(cluster, predicted[plan.describe()].needs_bytes)
+        short = shortage(cluster, predicted[plan.key].needs_bytes)
         if short is None:
             kept.append(plan)
         else:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trine.graph.part import Box, shape_of, volume
-from trine.program.program import Instruction, Program, Transfer
+from trine.program.program import Instruction, Program, Transfer, goes_back
 
 Message = tuple[int, int, tuple[object, ...]]  # source, destination, tag
 Content = tuple[tuple[int, ...], str]  # shape, data type
@@ -83,21 +83,21 @@ def tile_faults(program: Program) -> Iterator[Fault]:
     for at, step in enumerate(program.instructions):
         reads, makes = _touches(program, step)
         for tile in reads:
-            key = _key(program, tile, step.micro_batch)
+            key = program.key(tile, step.micro_batch)
             if key in freed:
                 yield Fault(program.rank, at, f"reads tile {tile} after it was freed")
             elif key not in alive and tile not in always:
                 yield Fault(program.rank, at, f"reads tile {tile}, which nobody made")
             alive.add(key)
-        alive.update(_key(program, tile, step.micro_batch) for tile in makes)
-        if step.kind == "forward" and program.training and _has_gradient(program, step.id):
+        alive.update(program.key(tile, step.micro_batch) for tile in makes)
+        if step.kind == "forward" and program.training and goes_back(program.segments[step.id], program.tiles):
             forth.add((step.id, step.micro_batch))
         elif step.kind == "backward" and (step.id, step.micro_batch) not in forth:
             yield Fault(program.rank, at, f"goes back through segment {step.id}, which did not go forth")
         elif step.kind == "backward":
             forth.remove((step.id, step.micro_batch))
         for tile in step.free:
-            key = _key(program, tile, step.micro_batch)
+            key = program.key(tile, step.micro_batch)
             if key in freed or key not in alive:
                 yield Fault(program.rank, at, f"frees tile {tile}, which is not there")
             if tile in kept or program.tiles[tile].per_step:
@@ -111,15 +111,6 @@ def tile_faults(program: Program) -> Iterator[Fault]:
     for tile, m in sorted(alive - freed, key=str):
         if tile not in kept and not program.tiles[tile].per_step:
             yield Fault(program.rank, None, f"never frees tile {tile} of micro-batch {m}")
-
-
-def _key(program: Program, tile: int, micro_batch: int | None) -> tuple[int, int | None]:
-    return tile, None if program.tiles[tile].per_step else micro_batch
-
-
-def _has_gradient(program: Program, segment: int) -> bool:
-    ends = program.segments[segment].inputs, program.segments[segment].outputs
-    return all(any(program.tiles[tile].active for tile in tiles) for tiles in ends)
 
 
 def _touches(program: Program, step: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:

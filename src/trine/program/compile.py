@@ -22,7 +22,7 @@ from trine.program.halos import placement_of
 from trine.program.moves import pieces
 from trine.program.names import renamed
 from trine.program.place import Placed
-from trine.program.program import Combine, Instruction, Piece, Program, Segment, Tile, Transfer
+from trine.program.program import Combine, Instruction, Piece, Program, Segment, Tile, Transfer, goes_back
 from trine.program.schedule import order
 
 Event = tuple[int, int, int]  # level, what of it, number of the transfer or segment
@@ -173,7 +173,7 @@ class _Engine:
         used = self.used_outside(flow, groups)
         for level, items in groups.items():
             number = len(self.segments)
-            self.segments[number] = self.segment(flow, level, items, used)
+            self.segments[number] = self.segment(flow, items, used)
             events.append((level, SEGMENT, number))
         halos: dict[tuple[int, int], list[int]] = {}
         for move in flow.moves:
@@ -208,7 +208,7 @@ class _Engine:
             self.tiles |= found.tiles
             self.next_id += len(found.tiles)
             events.append((level, BORDER, len(self.segments)))
-            self.segments[len(self.segments)] = self.segment(flow, level, found.items, {found.made})
+            self.segments[len(self.segments)] = self.segment(flow, found.items, {found.made})
             for n, transfer in zip(numbers, whole, strict=True):
                 self.transfers[n] = replace(transfer, sends=tuple(p for p in transfer.sends if p.peer != peer))
             for transfer in found.sends:
@@ -220,7 +220,7 @@ class _Engine:
         tensor = flow.tensors[slot.tensor]
         return Tile(
             slot.tensor, tensor.shape, box(slot.layout, tensor.shape, self.coords), tensor.dtype,
-            slot.tensor in flow.active, slot.per_step, PARTIAL in slot.layout,
+            slot.tensor in flow.active, slot.per_step,
         )  # fmt: skip
 
     def used_outside(self, flow: Flow, groups: dict[int, list[Work | Slice]]) -> set[int]:
@@ -232,7 +232,7 @@ class _Engine:
                 used.update(s for s in reads if flow.slots[s].level != level)
         return used
 
-    def segment(self, flow: Flow, level: int, items: Sequence[Work | Slice], used: set[int]) -> Segment:
+    def segment(self, flow: Flow, items: Sequence[Work | Slice], used: set[int]) -> Segment:
         operators: list[Operator] = []
         made: dict[int, None] = {}
         read: dict[int, None] = {}
@@ -244,7 +244,7 @@ class _Engine:
             operators += self.work(flow, item) if isinstance(item, Work) else [self.slice(flow, item)]
         leaving = tuple(s for s in made if s in used)
         whole = fused(operators, (f"t{slot}" for slot in leaving))
-        return Segment(self.stage, level, tuple(read), leaving, tuple(whole))
+        return Segment(tuple(read), leaving, tuple(whole))
 
     def slice(self, flow: Flow, item: Slice) -> Operator:
         have, want = self.tiles[item.source].box, self.tiles[item.target].box
@@ -368,7 +368,7 @@ class _Engine:
             else:
                 result.append(Instruction("loss", 0, m))
                 for _, k, number in reversed(events):
-                    if k in COMPUTING and self.has_gradient(self.segments[number]):
+                    if k in COMPUTING and goes_back(self.segments[number], self.tiles):
                         result.append(Instruction("backward", number, m))
                     elif k not in COMPUTING and self.transfers[number].active:
                         result.append(Instruction("move_back", number, m))
@@ -378,9 +378,6 @@ class _Engine:
             result.append(Instruction("optimize"))
         kept = {slot for flow in self.compiled.flows.values() for slot in flow.results}
         return with_frees(result, self.segments, self.transfers, self.tiles, kept)
-
-    def has_gradient(self, segment: Segment) -> bool:
-        return any(self.tiles[t].active for t in segment.outputs) and any(self.tiles[t].active for t in segment.inputs)
 
 
 def _positions(region: Box, tile: Box) -> Box:

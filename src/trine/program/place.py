@@ -170,9 +170,9 @@ class _Placer:
         self.simple(new.operators[-1], stage)
 
     def state_operator(self, op: Operator, stage: int, states: Sequence[Layout], lead: Sequence[int]) -> None:
-        """Place the first operator of a rewrite: along an axis with ``lead > 1`` its input stays as it is cut and its
-        output is cut by coordinate along the axis's own leading dimension; other inputs, which lack the dimension that
-        is cut, are whole on it."""
+        """Place the first operator of a rewrite: along an axis with a lead other than 1 its input stays as it is cut
+        and its output is cut by coordinate along the axis's own leading dimension; other inputs, which lack the
+        dimension that is cut, are whole on it."""
         rules: list[Rule | None] = []
         needs = [list[State]() for _ in op.inputs]
         layout: list[State] = []

@@ -5,6 +5,7 @@ communication.  A *transfer* moves tiles between engines; its transpose moves gr
 order of execution; a micro-batch number is ``None`` for what happens once per step.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -27,7 +28,6 @@ class Tile(msgspec.Struct, frozen=True):
     dtype: str
     active: bool
     per_step: bool = False
-    partial: bool = False
 
     @property
     def local_shape(self) -> tuple[int, ...]:
@@ -67,11 +67,14 @@ class Transfer(msgspec.Struct, frozen=True):
 class Segment(msgspec.Struct, frozen=True):
     """Operators over tiles named ``"t12"``; inputs and outputs are tile numbers."""
 
-    stage: int
-    level: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     operators: tuple[Operator, ...]
+
+
+def goes_back(segment: Segment, tiles: Mapping[int, Tile]) -> bool:
+    """Whether a gradient flows through a segment."""
+    return all(any(tiles[tile].active for tile in ends) for ends in (segment.inputs, segment.outputs))
 
 
 class Combine(msgspec.Struct, frozen=True):
@@ -120,6 +123,10 @@ class Program(msgspec.Struct, frozen=True):
     batches: tuple[tuple[int, int], ...]
     instructions: tuple[Instruction, ...]
     seeds: tuple[int, ...] = ()
+
+    def key(self, tile: int, micro_batch: int | None) -> tuple[int, int | None]:
+        """What names a value in flight: its tile and its micro-batch, None for what is there once a step."""
+        return (tile, None if self.tiles[tile].per_step else micro_batch)
 
     def grid(self) -> str:
         """The instructions, one a line, as a person reads them."""

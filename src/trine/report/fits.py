@@ -81,7 +81,7 @@ def fitting(job: Job, plan: Plan, fits: Fits) -> str:
             found = needs_bytes(job, other)
         except TrineError:
             continue
-        if fits(found) and other.describe() != plan.describe():
+        if fits(found) and other.key != plan.key:
             return f"The plan {other.describe()} needs {BYTES.format(max(found))} for tensors, which would fit."
         if time.monotonic() > end:
             break

@@ -87,10 +87,10 @@ def forecast(
         return result
     one_plan = Plan(batch=scenario.batch)
     one = job.compiled(one_plan).programs()
-    found = {plan.describe(): plan for plan in fixed}
+    found = {plan.key: plan for plan in fixed}
     if not fixed:
         found, result.died = candidates(job.graph_for, scenario, setting.engines)
-    known = {plan.describe(): job.compiled(plan).programs() for plan in found.values()}
+    known = {plan.key: job.compiled(plan).programs() for plan in found.values()}
     optimizer = job.optimizer
 
     def cost(programs: Sequence[Program]) -> MeasuredCosts:
@@ -106,11 +106,11 @@ def forecast(
         )  # fmt: skip
 
     time(one, 0.25)
-    rough = {p.describe(): told(p, known[p.describe()])[0] for p in found.values()}
+    rough = {p.key: told(p, known[p.key])[0] for p in found.values()}
     here = machine_cluster(read_machine(), num_engines=setting.engines)
     plans = with_room(found, rough, here, result.died) if not fixed else list(fixed)
     chosen = choose(plans, {name: p.time_s for name, p in rough.items()})
-    finalists = {plan.describe(): plan for plan in chosen.values()}
+    finalists = {plan.key: plan for plan in chosen.values()}
     for name in finalists:
         time(known[name], 0.5 / len(finalists))
     profiles.all_cores = measure_operators(
@@ -129,7 +129,7 @@ def forecast(
     timed = {name: cost(known[name]).timed_share(known[name]) for name in finalists}
     for kind in ("data", "model", "tensor"):
         if kind in chosen:
-            name = chosen[kind].describe()
+            name = chosen[kind].key
             result.entries.append(entry(scenario, kind, chosen[kind], known[name], final[name][0], 1, timed[name]))
             result.entries[-1].traces = (final[name][1],)
         else:
@@ -157,8 +157,8 @@ def choose(plans: Sequence[Plan], rough: dict[str, float]) -> dict[str, Plan]:
         pure = [plan for plan in plans if is_pure(plan, kind)]
         if pure:
             most = max(plan.num_engines for plan in pure)
-            result[kind] = min((p for p in pure if p.num_engines == most), key=lambda p: rough[p.describe()])
-    for number, plan in enumerate(sorted(plans, key=lambda p: rough[p.describe()])[:2]):
+            result[kind] = min((p for p in pure if p.num_engines == most), key=lambda p: rough[p.key])
+    for number, plan in enumerate(sorted(plans, key=lambda p: rough[p.key])[:2]):
         result[f"best {number}"] = plan
     return result
 

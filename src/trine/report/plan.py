@@ -93,21 +93,19 @@ def search(job: Job, scenario: Scenario, basis: Basis) -> Planned:
     """The ranking of everything that the search looks at."""
     plans, died = candidates(job.graph_for, scenario, basis.cluster.num_engines)
     plans = {"one engine": build(job.graph(), batch=job.batch), **plans}
-    found = {plan.describe(): told(job, plan, basis) for plan in plans.values()}
+    found = {plan.key: told(job, plan, basis) for plan in plans.values()}
     more = better_halos(job, plans, found)
     return rank(job, plans | more, basis, died, {name: prediction for name, (prediction, _) in found.items()})
 
 
 def better_halos(job: Job, plans: Mapping[str, Plan], found: Mapping[str, tuple[Prediction, Trace]]) -> dict[str, Plan]:
     """Of the two fastest plans with halos, those that overlap or recompute them."""
-    tiled = sorted(
-        (plan for plan in plans.values() if has_halos(plan)), key=lambda plan: found[plan.describe()][0].time_s
-    )
+    tiled = sorted((plan for plan in plans.values() if has_halos(plan)), key=lambda plan: found[plan.key][0].time_s)
     result = {}
     for plan in tiled[:2]:
-        graph, trace = job.graph_for(plan.micro_batches), found[plan.describe()][1]
+        graph, trace = job.graph_for(plan.micro_batches), found[plan.key][1]
         for other in halo_choices(plan, graph, job.compiled(plan).programs(), trace):
-            result[other.describe()] = other
+            result[other.key] = other
     return result
 
 
@@ -126,14 +124,14 @@ def rank(
     known: Mapping[str, Prediction] | None = None,
 ) -> Planned:
     """Predict plans and sort those that fit by time; equal times by name, so that the answer is the same each time.
-    ``known``: predictions by ``describe`` that are there already."""
+    ``known``: predictions by ``key`` that are there already."""
     found = dict(known or {})
-    found |= {each.describe(): told(job, each, basis)[0] for each in plans.values() if each.describe() not in found}
-    kept = [(each, found[each.describe()]) for each in with_room(plans, found, basis.cluster, died)]
+    found |= {each.key: told(job, each, basis)[0] for each in plans.values() if each.key not in found}
+    kept = [(each, found[each.key]) for each in with_room(plans, found, basis.cluster, died)]
     if not kept:
-        tried = [(each, found[each.describe()].needs_bytes) for each in plans.values()]
+        tried = [(each, found[each.key].needs_bytes) for each in plans.values()]
         raise nothing_fits(job, tried, basis.cluster)
-    kept.sort(key=lambda pair: (pair[1].time_s, pair[0].describe()))
+    kept.sort(key=lambda pair: (pair[1].time_s, pair[0].key))
     return Planned(tuple(kept), died, basis.origin)
 
 
@@ -191,7 +189,7 @@ def run(options: "Options") -> int:
         mine = (
             plan_from_file(asked.plan, job, str(options.plan.file)) if asked.plan else plan_by_hand(options.plan, job)
         )
-        result = rank(job, {mine.describe(): enough(mine, basis.cluster.num_engines)}, basis, {})
+        result = rank(job, {mine.key: enough(mine, basis.cluster.num_engines)}, basis, {})
     else:
         result = search(job, scenario, basis)
     show(Console(highlight=False), header(asked.model, options.model), result, scenario, options.output)

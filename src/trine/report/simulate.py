@@ -40,9 +40,14 @@ def simulate(
     optimizer: OptimizerFactory | None = None, batch_dims: dict[str, int | None] | None = None,
     cluster: str | Cluster | None = None, training: bool = True, directory: Path | None = None,
 ) -> Trace:  # fmt: skip
-    """The predicted trace of a plan, on a cluster or on this machine's cores."""
+    """The predicted trace of one step of a plan, in seconds, on a cluster or on this machine's cores.
+
+    ``training``: the step has a backward pass and an optimizer, as the plan must have been made for.  Raises
+    PlanMismatch for a plan of another model or mode, BadInput for one with more engines than there are.
+    """
     model = module if isinstance(module, Model) else make_model(module, inputs, targets, loss, optimizer, batch_dims)
-    job, plan = Job(model, training), given_plan(plan)
+    job = Job(model, training)
+    plan = plan_from_file(given_plan(plan), job, "given")
     programs = job.compiled(plan).programs()
     basis = costs_for(None, cluster, directory)
     enough(plan, basis.cluster.num_engines)

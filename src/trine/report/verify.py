@@ -11,6 +11,7 @@ from rich.console import Console
 
 from trine.capture.model import Loss, Model, OptimizerFactory, check_trainable, make_model
 from trine.errors import BadInput, CaptureFailed
+from trine.plan.file import Answer, given_plan
 from trine.plan.plan import Plan
 from trine.report.fits import explained
 from trine.report.integers import verify_integers
@@ -41,15 +42,17 @@ Listener = Callable[[Verdict], None]
 
 
 def verify(
-    module: Any, plan: Plan | None = None, *, inputs: Any = None, targets: Any = None, loss: Loss | None = None,
-    optimizer: OptimizerFactory | None = None, batch_dims: dict[str, int | None] | None = None,
+    module: Any, plan: Plan | Answer | Path | str | None = None, *, inputs: Any = None, targets: Any = None,
+    loss: Loss | None = None, optimizer: OptimizerFactory | None = None,
+    batch_dims: dict[str, int | None] | None = None,
     training: bool = True, on: Sequence[str] = ("lockstep",), listener: Listener | None = None,
 ) -> list[Verdict]:  # fmt: skip
     """Hold plans against one engine, in float64; a model in float32 also in that, by its first step.
 
     ``module`` is an ``nn.Module`` with example ``inputs`` (and ``targets``, ``loss`` for training), or a Model.
     Without a plan the usual ones on two engines are tried; for a model without a graph only replicas
-    are possible.  One verdict for each plan and runtime.
+    are possible.  One verdict for each plan and runtime.  Raises PlanMismatch for a plan of another model, BadInput for
+    one that cannot be equal, CaptureFailed for a plan of a model without a graph.
     """
     model = module if isinstance(module, Model) else make_model(module, inputs, targets, loss, optimizer, batch_dims)
     if training:
@@ -61,7 +64,8 @@ def verify(
         if plan is not None:
             raise
         return [judge_replicas(job, 2, float32=True)]
-    return verdicts(job, [plan] if plan is not None else usual_plans(job), on, listener)
+    plans = usual_plans(job) if plan is None else [plan_from_file(given_plan(plan), job, "given")]
+    return verdicts(job, plans, on, listener)
 
 
 def verdicts(job: Job, plans: Sequence[Plan], on: Sequence[str], listener: Listener | None = None) -> list[Verdict]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from trine.capture.model import Model
 from trine.capture.specification import load_model
-from trine.errors import BadInput, PlanMismatch
-from trine.plan.build import build, check, cut_sizes
+from trine.errors import BadInput
+from trine.plan.build import build, check, cut_sizes, same_batch
 from trine.plan.file import read_plan
 from trine.plan.plan import Plan
 from trine.run.job import Job
@@ -134,15 +134,14 @@ def plan_by_hand(options: "PlanOptions", job: Job) -> Plan:
     return build(
         job.narrow_graph(micro_batches), data=options.data or 1, stages=options.stages or 1,
         tensor=options.tensor or (), cuts=options.cut or (), shares=options.shares or (), micro_batches=micro_batches,
-        schedule="gpipe" if options.schedule == "gpipe" else "1f1b", batch_norm=options.batch_norm or "synced",
+        schedule=options.schedule or "1f1b", batch_norm=options.batch_norm or "synced",
         batch=job.batch, halo=options.halo or "exchange",
     )  # fmt: skip
 
 
 def plan_from_file(plan: Plan, job: Job, name: str) -> Plan:
     """A plan that was read, held against the model that it is used for."""
-    if plan.batch and plan.batch != job.batch:
-        raise PlanMismatch(plan=name, changed=[f"the batch was {plan.batch}, is {job.batch}"])
+    same_batch(plan, job.batch, name)
     check(plan, job.narrow_graph(plan.micro_batches), job.batch)
     return plan
 

@@ -131,11 +131,7 @@ class OwnThreads(Crew):
         threads, self.threads = self.threads, None
         if threads is None:
             return
-        for job in threads.jobs:
-            job.put(None)
-        for worker in threads.workers:
-            if worker is not threading.current_thread():
-                worker.join()
+        threads.close()
 
 
 class TheirProcesses(Crew):

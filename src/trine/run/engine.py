@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from trine.graph.part import Box, volume
+from trine.graph.part import shape_of, volume
 from trine.lower.clock import RandomClock, set_clock
 from trine.lower.segment import Library
 from trine.lower.tiles import put, take
@@ -108,12 +108,9 @@ class Engine:
             if self.recorder is not None:
                 self.recorder(instruction, start_s, perf_counter())
 
-    def key(self, tile: int, micro_batch: int | None) -> Key:
-        return (tile, None if self.program.tiles[tile].per_step else micro_batch)
-
     def value(self, tile: int, micro_batch: int | None, step: Step) -> Tensor:
         """A value in flight, a stored one, or a cut of the model's inputs."""
-        key = self.key(tile, micro_batch)
+        key = self.program.key(tile, micro_batch)
         if key in self.values:
             return self.values[key]
         if tile in self.program.stored:
@@ -154,18 +151,18 @@ class Engine:
         wanted = [
             (edge, g)
             for t, edge in edges
-            if (g := self.grads.pop(self.key(t, instruction.micro_batch), None)) is not None
+            if (g := self.grads.pop(self.program.key(t, instruction.micro_batch), None)) is not None
         ]
         if not wanted:
             return
         last = self.combining.due(instruction.id, instruction.micro_batch)
         for tile, leaf in zip(tiles, leaves, strict=True):
             if tile in last:
-                leaf.register_hook(partial(self.complete, last[tile], self.key(tile, instruction.micro_batch)))
+                leaf.register_hook(partial(self.complete, last[tile], self.program.key(tile, instruction.micro_batch)))
         grads = torch.autograd.grad([e for e, _ in wanted], leaves, [g for _, g in wanted], allow_unused=True)
         for tile, grad in zip(tiles, grads, strict=True):
             if grad is not None:
-                self.accumulate(self.key(tile, instruction.micro_batch), grad)
+                self.accumulate(self.program.key(tile, instruction.micro_batch), grad)
 
     def complete(self, name: str, key: Key, grad: Tensor) -> None:
         """The last part of a parameter's gradient is there."""
@@ -186,14 +183,14 @@ class Engine:
             transfer, source, shape, transfer.sends, transfer.receives, ("f", transfer.number, m), transfer.add
         )
         if transfer.target is not None and result is not None:
-            self.values[self.key(transfer.target, m)] = result
+            self.values[self.program.key(transfer.target, m)] = result
 
     def move_back(self, instruction: Instruction, step: Step) -> Running:
         transfer = self.program.transfers[instruction.id]
         m, grad = instruction.micro_batch, None
         if transfer.target is not None:
             tile = self.program.tiles[transfer.target]
-            grad = self.grads.pop(self.key(transfer.target, m), None)
+            grad = self.grads.pop(self.program.key(transfer.target, m), None)
             if grad is None:
                 grad = empty(tile.local_shape, tile.dtype).zero_()
         shape = self._tile(transfer.source)
@@ -201,7 +198,7 @@ class Engine:
             transfer, grad, shape, transfer.receives, transfer.sends, ("b", transfer.number, m), True
         )
         if transfer.source is not None and result is not None:
-            self.accumulate(self.key(transfer.source, m), result)
+            self.accumulate(self.program.key(transfer.source, m), result)
 
     def _tile(self, tile: int | None) -> Tile | None:
         return None if tile is None else self.program.tiles[tile]
@@ -227,7 +224,7 @@ class Engine:
         dtype = target.dtype
         result: Tensor | None = None
         for piece in receives:
-            like = empty(tuple(_lengths(piece.where)), dtype)
+            like = empty(shape_of(piece.where), dtype)
             if piece.peer == self.program.rank:
                 assert own is not None
                 part = own
@@ -311,10 +308,6 @@ def part_of(program: Program, part: str) -> tuple[Instruction, ...]:
     steps = program.instructions
     border = next((number for number, step in enumerate(steps) if step.kind == "loss"), len(steps))
     return {"all": steps, "forward": steps[:border], "backward": steps[border:]}[part]
-
-
-def _lengths(where: Box) -> tuple[int, ...]:
-    return tuple(sum(high - low for low, high in part) for part in where)
 
 
 def _fills(receives: tuple[Piece, ...], target: Tile) -> bool:

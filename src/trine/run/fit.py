@@ -13,7 +13,7 @@ from trine.capture.export import capture
 from trine.capture.model import Model
 from trine.errors import CannotCut, PlanMismatch
 from trine.graph.graph import Graph
-from trine.plan.build import changes, check
+from trine.plan.build import changes, check, same_batch
 from trine.plan.plan import Plan
 from trine.program.compile import batches
 
@@ -45,8 +45,7 @@ def fit(plan: Plan, model: Model, *, with_loss: bool) -> Fit:
     Without the loss a plan that was made with one is held against the model's own inputs only.  Raises PlanMismatch.
     """
     batch = model.inputs.batch
-    if plan.batch and plan.batch != batch:
-        raise PlanMismatch(plan=plan.describe(), changed=[f"the batch was {plan.batch}, is {batch}"])
+    same_batch(plan, batch)
     rows = batches(batch, min(plan.micro_batches, batch))[0][1]
     ways = [(True, True)] if with_loss else []
     ways += [(mode, False) for mode in (model.module.training, not model.module.training)]

@@ -30,6 +30,7 @@ EXACT = {
     "embedding", "gather", "index_select", "index", "detach", "clone", "alias", "_to_copy", "copy", "contiguous",
     "eq", "ne", "lt", "gt", "le", "ge", "logical_and", "logical_or", "logical_not", "sign", "floor", "ceil", "round",
     "trunc", "max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices",
+    "max_unpool2d", "max_unpool3d",
     "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "scatter", "scatter_add", "index_add",
     "index_copy", "index_fill", "slice_scatter", "select_scatter", "pixel_shuffle", "pixel_unshuffle",
     "repeat_interleave", "sort", "topk", "argmax", "argmin", "expand", "broadcast_to",

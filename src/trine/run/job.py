@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from trine.capture.export import Captured, capture
 from trine.capture.inputs import Inputs
 from trine.capture.mode import in_mode
-from trine.capture.model import Model, OptimizerFactory
+from trine.capture.model import Model, OptimizerFactory, called
 from trine.capture.precision import to_float64
 from trine.capture.reference import counted_random, in_float64
 from trine.errors import BadInput
@@ -21,7 +21,7 @@ from trine.measure.operators import optimizer_states
 from trine.plan.plan import Plan
 from trine.program.compile import Compiled, batches
 from trine.run.engine import Step
-from trine.run.weights import micro_batch_weights
+from trine.run.weights import Weighing
 
 
 @dataclass
@@ -35,6 +35,7 @@ class Job:
     training: bool
     float64: bool = False
     captures: dict[int, Captured] = field(default_factory=dict)
+    weighings: dict[tuple[tuple[int, int], ...], Weighing] = field(default_factory=dict)
     _module: nn.Module | None = None
     _inputs: Inputs | None = None
 
@@ -56,7 +57,7 @@ class Job:
     def module(self) -> nn.Module:
         """The module, in float64 a copy."""
         if self._module is None:
-            self._module = copy.deepcopy(self.model.module).double() if self.float64 else self.model.module
+            self._module = copied(self.model).double() if self.float64 else self.model.module
         return self._module
 
     @property
@@ -94,12 +95,14 @@ class Job:
         self.graph_for(micro_batches)
         return self.captured(batches(self.batch, micro_batches)[0][1]).graph
 
-    def compiled(self, plan: Plan) -> Compiled:
-        """The Programs of a plan."""
-        frozen = self.captured(batches(self.batch, plan.micro_batches)[0][1]).frozen
-        graph = self.graph_for(plan.micro_batches)
+    def compiled(self, plan: Plan, batch: int | None = None) -> Compiled:
+        """The Programs of a plan, for the job's batch or another."""
+        if batch is None:
+            self.graph_for(plan.micro_batches)  # refuses more of them than rows
+        rows = batches(batch or self.batch, plan.micro_batches)[0][1]
+        frozen, graph = self.captured(rows).frozen, self.graph(rows)
         learning = [t.name for t in graph.by_kind("parameter") if t.name not in frozen]
-        return Compiled(self.graph, plan, self.batch, leaves=learning)
+        return Compiled(self.graph, plan, batch or self.batch, leaves=learning)
 
     def state(self) -> dict[str, Tensor]:
         """Whole tensors of parameters, buffers and constants by graph name."""
@@ -130,8 +133,22 @@ class Job:
         captured = self.captured(next(iter(self.captures), None))
         rows = batches(self.batch, plan.micro_batches)
         constants = {name: v for name, v in self.state().items() if name in captured.constants}
-        weights = micro_batch_weights(self.graph, rows, self.tensors(), constants)
+        if rows not in self.weighings:
+            self.weighings[rows] = Weighing(self.graph, rows, constants)
+        weights = self.weighings[rows].weights(self.tensors())
         return Step(self.tensors(), captured.graph.batch_dims, weights, number, self.model.seed)
+
+
+def copied(model: Model) -> nn.Module:
+    """A copy of the model's module.  Raises BadInput where torch cannot copy it."""
+    try:
+        return copy.deepcopy(model.module)
+    except RuntimeError as error:
+        raise BadInput(
+            f"{model.name} cannot be copied: {str(error).splitlines()[0]}.",
+            "It is held against a copy, and a tensor of it was computed from others (as by the old weight_norm).",
+            "Compute such tensors in forward (torch.nn.utils.parametrizations), or detach them.",
+        ) from error
 
 
 @dataclass
@@ -217,13 +234,5 @@ def _one(
     model, inputs = job.model, inputs.map(cloned)
     wide = in_float64() if job.float64 else nullcontext()
     with in_mode(module, job.training), counted_random(*clock), wide, torch.set_grad_enabled(job.training):
-        own_loss = job.training and model.loss is None
-        extra = (inputs.targets or {}) if own_loss else {}
-        output = module(*inputs.args, **inputs.kwargs, **extra)
-        leaves = output_tensors(output)
-        loss: Tensor | None = None
-        if job.training and model.loss is not None:
-            loss = model.loss(output, inputs.targets)
-        elif own_loss:
-            loss = output["loss"] if isinstance(output, dict) else output.loss
-    return loss, leaves
+        loss, output = called(module, model.loss, inputs, training=job.training)
+    return loss, output_tensors(output)

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from trine.capture.export import Captured, capture
 from trine.capture.inputs import Inputs
 from trine.capture.model import Loss, Model, make_model
+from trine.capture.traps import plain_values
 from trine.errors import BadInput, UnknownName
 from trine.graph.graph import Graph
 from trine.plan.file import Answer, given_plan
@@ -113,11 +114,13 @@ class Parallel(nn.Module):
         )
 
     def _key(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
-        """What a capture holds for: mode, shapes, types, gradients or none; and the leaves of the arguments."""
+        """What a capture holds for: modules with their modes and plain attributes, shapes, types, gradients or none;
+        and the leaves of the arguments."""
         leaves, structure = pytree.tree_flatten((args, kwargs))
         own = [*self._original.parameters(), *self._original.buffers()]
         key = (
-            tuple(part.training for part in self._original.modules()), str(structure), tuple(map(_sort, leaves)),
+            tuple((id(part), part.training, *plain_values(part).items()) for part in self._original.modules()),
+            str(structure), tuple(map(_sort, leaves)),
             tuple((tuple(value.shape), value.dtype) for value in own),
             torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
             torch.is_grad_enabled(),

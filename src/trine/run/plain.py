@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from trine.capture.mode import in_mode
+from trine.capture.model import called
 from trine.capture.own_error import is_memory, own_error
 from trine.errors import EngineFailed, TrineError
 from trine.run.job import Job, cloned
@@ -69,13 +70,9 @@ class Plain:
                 return None
             if self.optimizer is not None:
                 self.optimizer.zero_grad(set_to_none=True)
-            extra = (inputs.targets or {}) if model.loss is None else {}
-            output = self.module(*inputs.args, **inputs.kwargs, **extra)
-            if model.loss is not None:
-                loss = model.loss(output, inputs.targets)
-            else:
-                loss = output["loss"] if isinstance(output, dict) else output.loss
-            loss.backward()
+            loss, _ = called(self.module, model.loss, inputs, training=True)
+            assert loss is not None
+            loss.backward()  # type: ignore[no-untyped-call]
             if self.optimizer is not None:
                 self.optimizer.step()
             return float(loss.detach())

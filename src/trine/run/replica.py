@@ -17,7 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from trine.capture.from_file import load_file
 from trine.capture.inputs import Inputs
 from trine.capture.mode import in_mode
+from trine.capture.model import called
 from trine.capture.reference import in_float64
+from trine.cost.collectives import ring_bytes
 from trine.run.gloo import PeerLost
 from trine.run.job import output_tensors
 from trine.run.synced import Together, synchronised
@@ -105,22 +107,15 @@ class Replica:
         sent = self.together.bytes_sent
         if self.setup.training:
             num_bytes = sum(p.nbytes for p in self.module.parameters() if p.requires_grad)
-            sent += 2 * (self.setup.num_engines - 1) * num_bytes // self.setup.num_engines
+            sent += ring_bytes(self.setup.num_engines, num_bytes)
         named = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         state = {name: value.detach() for name, value in named.items()} if rows.tensors else {}
         return Done(None if loss is None else float(loss.detach()), outputs if rows.tensors else {}, kept, state, sent)
 
     def forward(self, inputs: Inputs) -> tuple[Tensor | None, dict[int, Tensor]]:
         """Loss and output tensors."""
-        own_loss = self.setup.training and self.loss is None
-        extra = (inputs.targets or {}) if own_loss else {}
-        output = self.call(*inputs.args, **inputs.kwargs, **extra)
-        leaves = output_tensors(output)
-        if not self.setup.training:
-            return None, leaves
-        if self.loss is not None:
-            return self.loss(output, inputs.targets), leaves
-        return (output["loss"] if isinstance(output, dict) else output.loss), leaves
+        loss, output = called(self.call, self.loss, inputs, training=self.setup.training)
+        return loss, output_tensors(output)
 
 
 def start(setup: Setup, directory: Path) -> Callable[[Rows], Done]:

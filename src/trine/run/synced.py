@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 
+from trine.cost.collectives import ring_bytes
 from trine.lower.sequential import batch_norm_apply, batch_norm_state
 
 
@@ -33,7 +34,7 @@ class Together:
         """The transpose: the sum over all replicas of the part that belongs to this one."""
         total = grad.contiguous().clone()
         dist.all_reduce(total, group=self.group)
-        self.bytes_sent += 2 * (self.num_engines - 1) * grad.nbytes // self.num_engines
+        self.bytes_sent += ring_bytes(self.num_engines, grad.nbytes)
         return total[dist.get_rank(self.group)]
 
 

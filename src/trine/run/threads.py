@@ -173,7 +173,8 @@ class Threads:
         for queue in self.queues.values():
             queue.put(None)
         for worker in self.workers:
-            worker.join()
+            if worker is not threading.current_thread():  # which may be the one that collects garbage
+                worker.join()
 
     def __enter__(self) -> "Threads":
         return self

@@ -13,17 +13,17 @@ from torch.utils import _pytree as pytree
 
 from trine.capture.inputs import Inputs
 from trine.capture.model import Loss, make_model
-from trine.errors import BadInput, PlanMismatch
-from trine.plan.build import check
+from trine.errors import BadInput
+from trine.plan.build import check, same_batch
 from trine.plan.file import Answer, given_plan
 from trine.plan.plan import Plan
-from trine.program.compile import Compiled, batches
+from trine.program.compile import batches
 from trine.program.program import Program
 from trine.run.collect import report, together
 from trine.run.engine import Engine, Step
 from trine.run.job import Job
 from trine.run.runner import Optimizer, runner
-from trine.run.weights import micro_batch_weights
+from trine.run.weights import Weighing
 
 
 def train_step(
@@ -49,8 +49,7 @@ def train_step(
         )  # fmt: skip
     model = make_model(module, inputs, targets, loss, batch_dims=batch_dims, name=plan.model)
     job = Job(model, training=True)
-    if plan.batch and plan.batch != job.batch:
-        raise PlanMismatch(plan=plan.describe(), changed=[f"the batch was {plan.batch}, is {job.batch}"])
+    same_batch(plan, job.batch)
     check(plan, job.graph_for(plan.micro_batches), job.batch)
     return TrainStep(job, plan, optimizer, on or ("joined" if dist.is_torchelastic_launched() else "threads"), seed)
 
@@ -64,10 +63,11 @@ class TrainStep:
 
     def __init__(self, job: Job, plan: Plan, optimizer: Optimizer, on: str, seed: int = 0) -> None:
         self.job, self.plan, self.on, self.seed, self.number = job, plan, on, seed, 0
-        programs = self._compiled(plan, job.batch).programs()
+        programs = job.compiled(plan).programs()
         self.captured = job.captured(next(iter(job.captures)))
         self.rests = [_rests(program) for program in programs]
         self.variants = {job.batch: 0}
+        self.weighings: dict[tuple[tuple[int, int], ...], Weighing] = {}
         self.state: dict[str, Tensor] | None = None
         self.runner = runner(on, programs, job.state(), optimizer)
 
@@ -88,7 +88,9 @@ class TrainStep:
         variant = self._variant(rows)
         parts = batches(rows, min(self.plan.micro_batches, rows))
         tensors = self.captured.flatten(inputs)
-        weights = micro_batch_weights(self.job.graph, parts, tensors, self.captured.constants)
+        if parts not in self.weighings:
+            self.weighings[parts] = Weighing(self.job.graph, parts, self.captured.constants)
+        weights = self.weighings[parts].weights(tensors)
         step = Step(tensors, self.captured.graph.batch_dims, weights, self.number, self.seed, variant=variant)
         whole = self.runner.step(step, tensors=not self.engines)
         self.number, self.state = self.number + 1, whole.state or None
@@ -119,12 +121,6 @@ class TrainStep:
     ) -> None:
         self.close()
 
-    def _compiled(self, plan: Plan, rows: int) -> Compiled:
-        frozen = self.job.captured(batches(rows, plan.micro_batches)[0][1]).frozen
-        graph = self.job.graph(batches(rows, plan.micro_batches)[0][1])
-        trained = [t.name for t in graph.by_kind("parameter") if t.name not in frozen]
-        return Compiled(self.job.graph, plan, rows, leaves=trained)
-
     def _inputs(self, batch: tuple[Any, Any]) -> Inputs:
         """A batch as inputs, held against the example."""
         example, model = self.job.inputs, self.job.model
@@ -137,7 +133,14 @@ class TrainStep:
                 "Give step((inputs, targets)) as in train_step(inputs=…, targets=…).",
             )  # fmt: skip
         for a, b, dim in zip(mine[0], theirs[0], example.leaf_dims(), strict=True):
-            if isinstance(a, Tensor) and (_without(a, dim), a.dtype) != (_without(b, dim), b.dtype):
+            if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+                if a is b or (type(a) is type(b) and not isinstance(a, Tensor) and a == b):
+                    continue
+                raise BadInput(
+                    f"The batch has {_told(b)} where the example has {_told(a)}.",
+                    "A plain value is fixed when the step is made.", "Make it a tensor, or a step of its own.",
+                )  # fmt: skip
+            if (_without(a, dim), a.dtype) != (_without(b, dim), b.dtype):
                 raise BadInput(
                     f"The batch has a tensor of shape {tuple(b.shape)} and type {b.dtype}.",
                     f"The example's is {tuple(a.shape)}, {a.dtype}; only the batch may differ.",
@@ -155,7 +158,7 @@ class TrainStep:
                 "Make the step with an example of the largest batch, or leave out the last, smaller one.",
             )  # fmt: skip
         plan = replace(self.plan, micro_batches=min(self.plan.micro_batches, rows))
-        programs = self._compiled(plan, rows).programs()
+        programs = self.job.compiled(plan, rows).programs()
         if [_rests(program) for program in programs] != self.rests:
             raise BadInput(
                 f"A batch of {rows} was given, for which weights would rest elsewhere.",
@@ -170,6 +173,10 @@ def _rests(program: Program) -> dict[str, Any]:
     """What rests on an engine, and which part."""
     tiles = {**program.parameters, **program.stored}
     return {name: program.tiles[tile].box for tile, name in tiles.items()}
+
+
+def _told(value: Any) -> str:
+    return "a tensor" if isinstance(value, Tensor) else repr(value)[:40]
 
 
 def _without(value: Tensor, dim: int | None) -> Sequence[int]:

@@ -1,6 +1,6 @@
 """How tiles get from one engine to another.
 
-A transport is written as generators so that one executor serves all: in lockstep ``receive`` yields until the message
+A transport is written as generators so that one executor serves all: in lockstep ``get`` yields until the message
 is there, elsewhere it blocks and never yields.  A sent tensor is immutable until its receiver is done with it.
 """
 
@@ -10,6 +10,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from trine.cost.collectives import ring_bytes
 
 Tag = tuple[int | str | None, ...]
 Waiting = Generator[None, None, Tensor]
@@ -86,7 +88,7 @@ class Transport(ABC):
 
     def count_sum(self, num_bytes: int, group: Sequence[int]) -> None:
         """Count a sum of so many bytes."""
-        self.bytes_sent += 2 * (len(group) - 1) * num_bytes // len(group)
+        self.bytes_sent += ring_bytes(len(group), num_bytes)
 
 
 class Mail(Transport):

@@ -102,9 +102,6 @@ class _Walk:
         self.live = self.parameter_grads = self.peak = self.peak_activations = 0
         self.resting = {*program.parameters, *program.stored, *program.feeds}
 
-    def key(self, tile: int, micro_batch: int | None) -> Key:
-        return (tile, None if self.program.tiles[tile].per_step else micro_batch)
-
     def size_of(self, name: str) -> int:
         """Bytes of a tensor by its name in a segment."""
         return self.program.tiles[int(name[1:])].num_bytes if name[1:].isdigit() else self.between.get(name, 0)
@@ -147,7 +144,7 @@ class _Walk:
 
     def grad(self, tile: int, micro_batch: int | None) -> None:
         """A gradient arrives; added to one that is there, both live for a moment."""
-        key, size = self.key(tile, micro_batch), self.program.tiles[tile].num_bytes
+        key, size = self.program.key(tile, micro_batch), self.program.tiles[tile].num_bytes
         if key in self.grads:
             self.look(size)
             return
@@ -159,7 +156,7 @@ class _Walk:
 
     def drop_grad(self, tile: int, micro_batch: int | None) -> bool:
         """A gradient is taken; whether there was one."""
-        key = self.key(tile, micro_batch)
+        key = self.program.key(tile, micro_batch)
         if key not in self.grads:
             return False
         self.grads.remove(key)
@@ -177,7 +174,7 @@ class _Walk:
         elif instruction.kind in ("move", "move_back"):
             self.move(instruction)
         elif instruction.kind == "loss":
-            for tile in self.program.losses:
+            for tile in self.program.seeds:
                 self.grad(tile, m)
         elif instruction.kind == "update_buffers":
             for tile in self.program.updates:
@@ -198,7 +195,7 @@ class _Walk:
                 whole = len(receives) == 1 and volume(receives[0].where) == volume(made.box)
                 if self.shared and made.per_step and whole:  # a weight that rests elsewhere in the same memory
                     self.resting.add(transfer.target)
-                key = self.key(transfer.target, m)
+                key = self.program.key(transfer.target, m)
                 self.value(key, key)
             return
         if transfer.source is not None:
@@ -215,7 +212,7 @@ class _Walk:
             inside.run(op, recording=recording)
         self.tape[number, m] = inside.records
         for tile in segment.outputs:
-            self.value(self.key(tile, m), inside.root(f"t{tile}"))
+            self.value(self.program.key(tile, m), inside.root(f"t{tile}"))
         for root in inside.held.values():
             self.release(root)
 
@@ -223,7 +220,7 @@ class _Walk:
         """Operators in reverse: gradients of inputs arise while those of outputs and what was kept still live.  Those
         that are added to a gradient of an earlier micro-batch all live until the segment's end, when that is done."""
         segment, inner = self.program.segments[number], set[str]()
-        known = {tile for tile in segment.inputs if self.key(tile, m) in self.grads}
+        known = {tile for tile in segment.inputs if self.program.key(tile, m) in self.grads}
         added: dict[int, int] = {}
         for tile in segment.outputs:
             if self.program.tiles[tile].active and self.drop_grad(tile, m):
@@ -269,7 +266,7 @@ class _Inside:
     def root(self, name: str) -> Key:
         if name in self.made:
             return self.made[name]
-        key = self.walk.key(int(name[1:]), self.m)
+        key = self.walk.program.key(int(name[1:]), self.m)
         return self.walk.roots.get(key, key)
 
     def is_active(self, name: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 
 import msgspec
 
+from trine.cost.collectives import ring_bytes
 from trine.cost.segments import CopyKind, Costs, Direction, Message
 from trine.errors import TrineError
 from trine.graph.graph import ITEM_BYTES
@@ -115,9 +116,6 @@ class _Engine:
         batch = "" if at.micro_batch is None else f" of micro-batch {at.micro_batch}"
         return f"{at.kind} {at.id}{batch}, which lacks {self.lacks}"
 
-    def key(self, tile: int, micro_batch: int | None) -> Key:
-        return (tile, None if self.program.tiles[tile].per_step else micro_batch)
-
     def nothing(self, instruction: Instruction) -> None:
         """Bookkeeping that takes no time worth a number."""
 
@@ -125,14 +123,13 @@ class _Engine:
         self.now_s += self.costs.segment_s(self.program, instruction.id, "forward")
 
     def seed_loss(self, instruction: Instruction) -> None:
-        if not any(self.program.coords):
-            self.grads.update(self.key(tile, instruction.micro_batch) for tile in self.program.losses)
+        self.grads.update(self.program.key(tile, instruction.micro_batch) for tile in self.program.seeds)
 
     def backward(self, instruction: Instruction) -> None:
         """Nothing happens where no gradient arrives; gradients that are there already are added to."""
         segment, m = self.program.segments[instruction.id], instruction.micro_batch
         tiles = self.program.tiles
-        wanted = {self.key(t, m) for t in segment.outputs if tiles[t].active} & self.grads
+        wanted = {self.program.key(t, m) for t in segment.outputs if tiles[t].active} & self.grads
         if not wanted:
             return
         self.grads -= wanted
@@ -142,7 +139,7 @@ class _Engine:
                 self.accumulate(tile, m)
 
     def accumulate(self, tile: int, micro_batch: int | None) -> None:
-        key = self.key(tile, micro_batch)
+        key = self.program.key(tile, micro_batch)
         if key in self.grads:
             self.copy("add", self.program.tiles[tile].num_bytes, "backward")
         self.grads.add(key)
@@ -157,7 +154,7 @@ class _Engine:
     def move_back(self, instruction: Instruction) -> Waiting:
         transfer, m = self.program.transfers[instruction.id], instruction.micro_batch
         if transfer.target is not None:
-            key = self.key(transfer.target, m)
+            key = self.program.key(transfer.target, m)
             if key not in self.grads:
                 self.copy("zero", self.program.tiles[transfer.target].num_bytes, "backward")
             self.grads.discard(key)
@@ -234,7 +231,7 @@ class _Engine:
         came = self.post.meetings.setdefault((tag, group), {})
         came[self.program.rank] = self.now_s
         self.post.changes += 1
-        self.sent += 2 * (len(group) - 1) * num_bytes // len(group)
+        self.sent += ring_bytes(len(group), num_bytes)
         while len(came) < len(group):
             missing = next(rank for rank in group if rank not in came)
             self.lacks = f"engine {missing} in the all-reduce of engines {', '.join(map(str, group))}"

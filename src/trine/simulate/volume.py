@@ -7,6 +7,7 @@ headers and acknowledgements add less than 1 % to steps over 10 MB.
 
 from collections.abc import Iterable
 
+from trine.cost.collectives import ring_bytes
 from trine.graph.graph import ITEM_BYTES
 from trine.graph.part import volume
 from trine.program.program import Piece, Program, Transfer
@@ -24,11 +25,6 @@ def bytes_sent(program: Program) -> int:
             combine = program.combines[instruction.id]
             total += ring_bytes(len(combine.group), combined_bytes(program, combine.parameters))
     return total
-
-
-def ring_bytes(num_ranks: int, num_bytes: int) -> int:
-    """Bytes that leave one of ``num_ranks`` engines in an all-reduce."""
-    return 2 * (num_ranks - 1) * num_bytes // num_ranks
 
 
 def transfer_bytes(program: Program, transfer: Transfer, *, back: bool) -> int:
