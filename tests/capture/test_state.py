@@ -65,6 +65,13 @@ class Previous(Base):
         return y - self.other
 
 
+class Swapped(Base):
+    def inner(self, y: Tensor) -> Tensor:
+        self.mean, self.other = self.other + y.detach().mean(0), self.mean
+        self.mean, self.other = self.other, self.mean
+        return y - self.mean
+
+
 class OfWeights(Base):
     def inner(self, y: Tensor) -> Tensor:
         with torch.no_grad():
@@ -88,7 +95,7 @@ def model(module: nn.Module) -> Any:
 
 
 @pytest.mark.parametrize("wishes", [{"data": 2}, {"stages": 2}, {"tensor": (2,), "cuts": ("channel",)}], ids=str)
-@pytest.mark.parametrize("kind", [Assigned, AssignedTwice, Shared, Previous, OfWeights, Part])
+@pytest.mark.parametrize("kind", [Assigned, AssignedTwice, Shared, Previous, Swapped, OfWeights, Part])
 def test_buffers_are_as_on_one_engine(kind: type[nn.Module], wishes: dict[str, Any]) -> None:
     torch.manual_seed(0)
     job = Job(model(kind()), True, float64=True)

@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 from trine.capture.builder import Builder
-from trine.capture.canonical import Call, as_is, drop, full, permute, rule, select, slice_
+from trine.capture.canonical import Call, as_is, drop, full, permute, rule, select, slice_, to_copy
+from trine.graph.graph import wide
 
 # ---- batch norm
 
@@ -190,10 +191,11 @@ def nll_loss(b: Builder, call: Call) -> Any:
 
 def _reduced(b: Builder, args: dict[str, Any], call: Call) -> str:
     """Cross-entropy as a state (sum of losses, sum of weights) and what is made of it."""
-    state = b.one("trine.cross_entropy", args, ((2,), call.sort[1]))
-    if call["reduction"] == SUM:
-        return select(b, state, 0, 0)
-    return b.one("trine.ratio", {"state": state}, call.sort)
+    dtype = wide(call.sort[1])
+    state = b.one("trine.cross_entropy", args, ((2,), dtype))
+    sort = (call.sort[0], dtype)
+    loss = select(b, state, 0, 0) if call["reduction"] == SUM else b.one("trine.ratio", {"state": state}, sort)
+    return to_copy(b, Call("aten._to_copy.default", {"self": loss}, (call.sort,)))
 
 
 @rule("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss",

@@ -29,6 +29,7 @@ from trine.capture.traps import (
     refuse_hooks,
     refuse_lookups,
     refuse_state,
+    separate_copies,
     why,
     without_counters,
 )
@@ -124,6 +125,7 @@ def _export(model: Model, inputs: Inputs, training: bool, with_loss: bool, diffe
             program = torch.export.export(whole, example, strict=False)
             if differentiable:
                 close_no_grad(program, model.name)
+            separate_copies(program)
             program = program.run_decompositions({})
         except (TrineError, MemoryError):
             raise

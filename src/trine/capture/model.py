@@ -1,11 +1,12 @@
 """A model as trine takes it: a module, its example inputs, a loss and an optimizer."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from trine.capture.inputs import Inputs, resize_inputs
 from trine.errors import BadInput
@@ -19,12 +20,12 @@ def called(
 ) -> tuple[torch.Tensor | None, Any]:
     """The loss (None unless ``training``) and the output of a module; without a loss function the module takes the
     targets and answers with its own loss.  Raises BadInput if it does not."""
+    targets = (inputs.targets or {}) if training and loss is None else {}
+    output = _registered(module(*inputs.args, **inputs.kwargs, **targets))
     if not training:
-        return None, module(*inputs.args, **inputs.kwargs)
+        return None, output
     if loss is not None:
-        output = module(*inputs.args, **inputs.kwargs)
         return loss(output, inputs.targets), output
-    output = module(*inputs.args, **inputs.kwargs, **(inputs.targets or {}))
     own = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     if own is None:
         raise BadInput(
@@ -32,6 +33,15 @@ def called(
             "Give loss=(output, targets) -> tensor.",
         )  # fmt: skip
     return own, output
+
+
+def _registered(output: Any) -> Any:
+    """An output whose dataclasses are known to torch as containers of tensors, as it asks for (register_dataclass)."""
+    leaves = pytree.tree_leaves(output)
+    unknown = {type(leaf) for leaf in leaves if is_dataclass(leaf) and not isinstance(leaf, (type, torch.Tensor))}
+    for kind in unknown:
+        pytree.register_dataclass(kind)
+    return _registered(output) if unknown else output
 
 
 def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

@@ -92,14 +92,15 @@ def assigned_buffers(module: nn.Module, model: str) -> Iterator[None]:
         handle.remove()
         for (_, name), (part, original, _) in kept.items():
             part._buffers[name] = original
+    changes: list[tuple[torch.Tensor, torch.Tensor]] = []
     for (number, name), (_, original, value) in kept.items():
-        if value is original:
-            continue
         if not isinstance(value, torch.Tensor) or (value.shape, value.dtype) != (original.shape, original.dtype):
             path = f"{parts[number]}.{name}".removeprefix("model.")
             why = f"forward assigns to the buffer {path} what is of another shape or type, which a graph cannot keep"
             raise CaptureFailed(model=model, line="", why=why, change="Keep its shape and type")
-        original.copy_(value.detach())
+        changes.append((original, value.detach().clone()))  # a value may be another buffer
+    for original, value in changes:
+        original.copy_(value)
 
 
 @contextmanager
@@ -234,6 +235,22 @@ def refuse_hooks(module: nn.Module, model: str) -> None:
             raise CaptureFailed(model=model, line="", why=why, change="Remove it")
 
 
+def separate_copies(program: ExportedProgram) -> None:
+    """One value that is copied into several buffers is one for each: decomposition mixes them up."""
+    graph, seen = program.graph_module.graph, set[Any]()
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.aten.copy_.default:
+            continue
+        source = node.args[1]
+        if source in seen:
+            with graph.inserting_before(node):
+                own = graph.call_function(torch.ops.aten.clone.default, (source,))
+            own.meta = dict(source.meta)
+            node.update_arg(1, own)
+        seen.add(source)
+    program.graph_module.recompile()
+
+
 def close_no_grad(program: ExportedProgram, model: str) -> None:
     """Detach what leaves a ``no_grad`` block: decomposition inlines the block as if it had gradients.  Blocks may lie
     in others (autocast)."""
@@ -270,6 +287,7 @@ def _refuse_hidden_mutation(
     block = getattr(part, node.args[1].target)  # type: ignore[union-attr, arg-type]
     inputs = [n for n in block.graph.nodes if n.op == "placeholder"]
     roots: dict[Any, Any] = dict(zip(inputs, node.args[2:], strict=True))
+    whole = set(inputs)  # not views of a part
     state = program.graph_signature.inputs_to_buffers if part is program.graph_module else {}
     for inner in block.graph.nodes:
         schema = getattr(inner.target, "_schema", None)
@@ -279,11 +297,17 @@ def _refuse_hidden_mutation(
         if changed is None or schema.arguments[0].alias_info is None:
             continue
         roots[inner] = changed  # a view of it, or itself
-        if schema.is_mutable and isinstance(changed, torch.fx.Node) and changed.name not in state:
+        if schema.is_mutable and inner.args[0] in whole:
+            whole.add(inner)
+        own = isinstance(changed, torch.fx.Node) and changed.name in state and inner.args[0] in whole
+        if schema.is_mutable and isinstance(changed, torch.fx.Node) and not own:  # of a buffer, the whole is followed
             value = changed.meta.get("val")
             if isinstance(value, torch.Tensor) and value.is_floating_point():
-                why = f"{inner.target} changes {changed.name} in place under no_grad, whose gradient a graph would lose"
-                raise CaptureFailed(model=model, line=source_of(inner, __file__), why=why)
+                why = (
+                    f"{inner.target} changes {changed.name} in place under no_grad, which a graph would not keep apart"
+                )
+                change = "Write what is detached, without no_grad"
+                raise CaptureFailed(model=model, line=source_of(inner, __file__), why=why, change=change)
 
 
 def _is_theirs(path: str) -> bool:

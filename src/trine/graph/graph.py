@@ -17,6 +17,11 @@ ITEM_BYTES = {
 }  # fmt: skip
 
 
+def wide(dtype: str) -> str:
+    """The type in which sums and statistics of a type are kept: float32 for half precision."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
 class Tensor(msgspec.Struct, frozen=True):
     """One value: its name, shape, data type and where it comes from."""
 

@@ -139,6 +139,7 @@ def batch_norm(
 @kernel
 def vocab_state(input: Tensor, target: Tensor, num_lead: int, part: Sequence[Sequence[int]]) -> Tensor:
     """Logits of this tile's classes (N, c, d…) and targets (N, d…) → (1, …, 2, N, d…): log-sum-exp, target's logit."""
+    input = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
     if input.shape[1] == 0:
         lse = torch.full_like(target, float("-inf"), dtype=input.dtype)
         picked = torch.zeros_like(lse)

@@ -3,7 +3,7 @@ merges them.  Where only samples or whole groups are cut, the norm runs as it is
 
 from collections.abc import Sequence
 
-from trine.graph.graph import Operator, Tensor
+from trine.graph.graph import Operator, Tensor, wide
 from trine.graph.part import Box, size, volume
 from trine.operators.arguments import changed, cut, shape
 from trine.operators.family import Cut, Family, Local, Rule, Tensors, register
@@ -25,7 +25,7 @@ class GroupStatistics(Rewriter):
         x = tensors[op.args["input"][1:]]
         groups = op.args["num_groups"] if op.base == "group_norm" else x.shape[1]
         each = x.shape[1] // groups
-        dtype = "float32" if x.dtype in ("float16", "bfloat16") else x.dtype
+        dtype = wide(x.dtype)
         state = Tensor(op.name + ".state", (*lead, 2, x.shape[0], groups), dtype)
         common = {"input": op.args["input"], "groups": groups, "num_lead": len(lead)}
         first = Operator(state.name, "trine.group_norm_state", common, (state.name,), op.module, op.source)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trine.graph.graph import Operator, Tensor
+from trine.graph.graph import Operator, Tensor, wide
 from trine.graph.part import Box, Part, even, size, volume
 from trine.operators.arguments import changed, cut, output, outputs_along, shape
 from trine.operators.attention import around
@@ -52,7 +52,7 @@ def ring(op: Operator, tensors: Tensors, cuts: Sequence[AxisCut]) -> Rewrite | N
     keys = queries if key.shape[-2] == query.shape[-2] else even(key.shape[-2], [size(part) for part in queries])
     made = tensors[next(name for name in op.outputs if name is not None)]
     operators, fresh = list[Operator](), list[Tensor]()
-    dtype = "float32" if made.dtype in ("float16", "bfloat16") else made.dtype
+    dtype = wide(made.dtype)
     kept = ("query", "key", "value", "attn_mask", "is_causal", "scale", "enable_gqa")
     for shift in range(len(queries)):
         names = tuple(f"{op.name}.{word}{shift}" for word in ("values", "largest", "weights"))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from trine.graph.graph import Operator, Tensor
+from trine.graph.graph import Operator, Tensor, wide
 from trine.graph.part import Box, Part, full, intersect, size, volume
 from trine.operators.family import Cut, Family, Local, Rule, Tensors, register
 from trine.operators.relation import Same
@@ -65,7 +65,7 @@ class BatchNorm(Rewriter):
     def apply(self, op: Operator, tensors: Tensors, lead: Sequence[int], cuts: Sequence[AxisCut]) -> Rewrite:
         x = tensors[op.args["input"][1:]]
         shape = (*(max(n, 1) for n in lead), 2, x.shape[1])
-        state = Tensor(op.name + ".state", shape, "float32" if x.dtype in ("float16", "bfloat16") else x.dtype)
+        state = Tensor(op.name + ".state", shape, wide(x.dtype))
         local_dims = sorted({cut[0] for cut, n in zip(cuts, lead, strict=True) if n == LOCAL and cut is not None})
         common = {"module": op.module, "source": op.source}
         first = Operator(
@@ -106,7 +106,7 @@ class VocabularyLoss(Rewriter):
     def apply(self, op: Operator, tensors: Tensors, lead: Sequence[int], cuts: Sequence[AxisCut]) -> Rewrite:
         logits = tensors[op.args["input"][1:]]
         shape = (*lead, 2, logits.shape[0], *logits.shape[2:])
-        state = Tensor(op.name + ".state", shape, logits.dtype)
+        state = Tensor(op.name + ".state", shape, wide(logits.dtype))
         common = {"module": op.module, "source": op.source}
         args = {"input": op.args["input"], "target": op.args["target"], "num_lead": len(lead)}
         first = Operator(op.name + ".state", "trine.vocab_state", args, (state.name,), **common)

@@ -47,6 +47,12 @@ def train_step(
             f"An {type(optimizer).__name__} was given as optimizer.", "Each engine makes its own, for its tiles.",
             'Give a function of the parameters, or OptimizerSpec("adam", lr=0.01).',
         )  # fmt: skip
+    hooked = [n for n, p in module.named_parameters() if p._backward_hooks or p._post_accumulate_grad_hooks]
+    if hooked:
+        raise BadInput(
+            f"The parameter {hooked[0]} has a hook on its gradient.", "Engines have tiles of it, and run no hooks.",
+            "Remove it, or use trine.parallelize, whose gradients arrive at the parameters themselves.",
+        )  # fmt: skip
     model = make_model(module, inputs, targets, loss, batch_dims=batch_dims, name=plan.model)
     job = Job(model, training=True)
     same_batch(plan, job.batch)
