@@ -65,6 +65,19 @@ class Norms(nn.Module):
         return self.head(self.norms[2](x.mean((2, 3))))
 
 
+class HalfNorms(nn.Module):
+    """Batch norms with a weight alone and with a bias alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 5, 3, padding=1), nn.Conv2d(5, 5, 3, padding=1)
+        self.weight, self.bias = nn.Parameter(torch.randn(5)), nn.Parameter(torch.randn(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.batch_norm(self.one(x), None, None, self.weight, None, True)
+        return functional.batch_norm(self.two(x), None, None, None, self.bias, True).mean((2, 3))
+
+
 class Drops(nn.Module):
     """Dropout of elements and of channels."""
 
@@ -285,6 +298,7 @@ CASES: dict[str, tuple[Callable[[], Model], tuple[dict[str, Any], ...]]] = {
     "tied weights in the first and the last stage": (tied_ends, (SHARES, STAGES, THREE, FEATURES, MIXED)),
     "a skip over several stages": (plain(LongSkip, images), (STAGES, THREE, SPACE, MIXED)),
     "batch norm": (plain(Norms, images), (DATA, SHARES, STAGES, SPACE, FEATURES, MIXED)),
+    "batch norm with half of its parameters": (plain(HalfNorms, images), (SHARES, SPACE, FEATURES)),
     "dropout": (plain(Drops, images), (DATA, SHARES, STAGES, SPACE, FEATURES, MIXED)),
     "33 units and 3 heads": (plain(Odd, lambda: torch.randn(BATCH, 7, 12)), (HEADS, FEATURES, ROWS, STAGES)),
     "fewer rows than tiles": (plain(Tiny, images), (SPACE, {"tensor": (8,), "cuts": ("height",)})),

@@ -31,6 +31,7 @@ from trine.run.job import Job
 from trine.run.judge import judge
 from trine.run.judge_replicas import judge_replicas
 from trine.run.parallelize import parallelize
+from trine.run.training import train_step
 
 PAIRS = [(name, number) for name, (_, plans) in CASES.items() for number in range(len(plans))]
 
@@ -92,6 +93,22 @@ def test_half_precision_stays_and_is_as_near_as_one_engine(dtype: torch.dtype, a
         wanted.append(found)
         far.append(float((found - wanted[0]).norm() / wanted[0].norm()))
     assert far[2] <= 4 * far[1] + 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("asked", [{"data": 2, "shares": (9, 1)}, FEATURES], ids=str)
+def test_classes_in_half_precision(dtype: torch.dtype, asked: dict[str, Any]) -> None:
+    """Also on an engine without a row, and with the classes cut."""
+    torch.manual_seed(0)
+    model = make_model(Unused().to(dtype), rows().to(dtype), torch.tensor([0, 3, 1, 4, 2]), functional.cross_entropy)
+    job = Job(model, True)
+    plan, plain = build(job.graph(), batch=BATCH, **asked), copy.deepcopy(model.module).double()
+    expected = float(functional.cross_entropy(plain(model.inputs.args[0].double()), model.targets).detach())
+    with train_step(
+        model.module, plan, loss=functional.cross_entropy, optimizer=torch.optim.SGD, inputs=model.inputs.args[0],
+        targets=model.targets,
+    ) as step:  # fmt: skip
+        assert float(step((model.inputs.args[0], model.targets))) == pytest.approx(expected, rel=1e-2)
 
 
 class Answering(nn.Module):

@@ -80,8 +80,8 @@ class _Apply(torch.autograd.Function):
         x, flat, mean, var, weight, counts = ctx.saved_tensors
         if not dy.numel():  # torch's kernel divides by the number of rows
             zeros = torch.zeros_like(mean).to(x.dtype)
-            some = None if weight is None else zeros
-            return torch.zeros_like(x), torch.zeros(ctx.state_shape, dtype=flat.dtype), some, some, None, None
+            affine = [zeros if wanted else None for wanted in ctx.needs_input_grad[2:4]]
+            return torch.zeros_like(x), torch.zeros(ctx.state_shape, dtype=flat.dtype), *affine, None, None
         dx, dw, db = torch.ops.aten.native_batch_norm_backward.default(
             dy, x, weight, mean.to(x.dtype), var.to(x.dtype), None, None, False, ctx.eps, [True, True, True]
         )
@@ -96,8 +96,8 @@ class _Apply(torch.autograd.Function):
             ),
             1,
         )
-        has_weight = weight is not None
-        return dx, dstate.view(ctx.state_shape), dw if has_weight else None, db if has_weight else None, None, None
+        affine = [grad if wanted else None for grad, wanted in zip((dw, db), ctx.needs_input_grad[2:4], strict=True)]
+        return dx, dstate.view(ctx.state_shape), *affine, None, None
 
 
 @kernel
