@@ -60,6 +60,7 @@ def plan(tmp_path: Path, said: Say) -> dict[str, Any]:
     [
         (["verify", "torchvision:resnet81"], ["resnet81", "resnet18"]),
         (["verify", "resnet18"], ["torchvision:resnet18"]),
+        (["inspect", "timm:dla34", "--size", "65"], ["(2, 3, 65, 65)", "dla.py", "another size"]),
         (["verify", MODEL + "nett"], ["nearest: net"]),
         (["verify", MODEL + "raises"], ["small.py:", "ValueError: on purpose"]),
         (["verify", MODEL + "broken"], ["RuntimeError", "small.py:", "no way forward"]),

@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 
 from trine.capture.inputs import random_tensor
 from trine.capture.mode import in_mode
-from trine.capture.traps import quiet
-from trine.errors import BadInput
+from trine.capture.traps import line_of, quiet
+from trine.errors import BadInput, TrineError, listing
 
 AUXILIARY = 0.4  # weight of the outputs of auxiliary classifiers
 
@@ -46,19 +46,30 @@ def assumed_loss(output: Any, targets: Tensor) -> Tensor:
 
 
 def assumed_targets(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> Tensor:
-    """Random targets for the assumed loss; shapes come from a run without data if that can be."""
+    """Random targets for the assumed loss; shapes come from a run without data if that can be.  Raises BadInput where
+    the module does not run on these arguments."""
     is_meta = any(parameter.is_meta for parameter in module.parameters())
     mode: Any = nullcontext() if is_meta else FakeTensorMode(allow_non_fake_inputs=True)
     change = (lambda t: t.to("meta")) if is_meta else mode.from_tensor
     fake = pytree.tree_map_only(torch.Tensor, change, (args, kwargs))
     try:
-        with in_mode(module, False), mode, torch.no_grad(), quiet():
-            main, _ = parts(module(*fake[0], **fake[1]))
-    except RuntimeError:  # it decides by its data
-        if is_meta:
-            raise
-        with in_mode(module, False), torch.no_grad():
-            main, _ = parts(module(*args, **kwargs))
+        try:
+            with in_mode(module, False), mode, torch.no_grad(), quiet():
+                main, _ = parts(module(*fake[0], **fake[1]))
+        except RuntimeError:  # it decides by its data
+            if is_meta:
+                raise
+            with in_mode(module, False), torch.no_grad():
+                main, _ = parts(module(*args, **kwargs))
+    except (TrineError, MemoryError):
+        raise
+    except Exception as error:  # whatever the module's own code raises
+        shapes = [tuple(t.shape) for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(
+            f"The module does not run on inputs of shape {listing(shapes)}: {said.rstrip('.')}"
+            f"{f' ({line_of(error)})' if line_of(error) else ''}.", "", "Give another size or other inputs.",
+        ) from error  # fmt: skip
     shape = tuple(main.shape)
     first = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
     if shape == tuple(first.shape) or len(shape) < 2:
