@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from bench.op_db_cells import OpCell, database
+from bench.op_db_samples import OpCell, database
 from bench.workers import ROOT, Kind, Record, Sweep
 
 FOLDER = ROOT / "build" / "op_db"
-OURS = Kind("bench.op_db_cells", FOLDER / "ours.jsonl", lambda r: bool(r["equal"]), ("tests/laws/pieces.py",))
-THEIRS = Kind("bench.op_db_dtensor", FOLDER / "dtensor.jsonl", lambda r: bool(r["equal"]), ("bench/op_db_cells.py",))
+SAMPLES = "bench/op_db_samples.py"
+OURS = Kind("bench.op_db_cells", FOLDER / "ours.jsonl", lambda r: bool(r["equal"]), (SAMPLES, "tests/laws/pieces.py"))
+THEIRS = Kind("bench.op_db_dtensor", FOLDER / "dtensor.jsonl", lambda r: bool(r["equal"]), (SAMPLES,), rooms=())
 RESULTS = ("right", "raises", "wrong", "hangs", "dies", "not sharded")
 
 HEAD = """# Footprints on PyTorch's operator database

@@ -47,19 +47,20 @@ class Cell(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """One sweep: its worker's module, where its results are kept, how a good record is told from others, and files that
-    its cells depend on beside the package and the worker."""
+    """One sweep: its worker's module, where its results are kept, how a good record is told from others, files that its
+    cells depend on beside the worker, and the rooms of the package that they depend on."""
 
     worker: str
     results: Path
     good: Callable[[Record], bool]
     sources: tuple[str, ...] = ()
+    rooms: tuple[str, ...] = ROOMS
 
     def digest(self) -> str:
         """Of the sources that a cell depends on, and of torch's version."""
         package = ROOT / "src" / "trine"
-        files = sorted(path for room in ROOMS for path in (package / room).glob("*.py"))
-        files += [package / name for name in ("errors.py", "units.py", "cli/values.py")]
+        files = sorted(path for room in self.rooms for path in (package / room).glob("*.py"))
+        files += [package / name for name in ("errors.py", "units.py", "cli/values.py") if self.rooms]
         total = hashlib.sha256(torch.__version__.encode())
         own = [ROOT / (self.worker.replace(".", "/") + ".py"), *(ROOT / name for name in self.sources)]
         for path in [*files, *own]:

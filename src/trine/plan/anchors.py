@@ -1,13 +1,13 @@
-"""Where a cut by heads begins: which columns of which weights feed which heads.
+"""Where a cut of features begins: which columns of which weights feed which heads, or which rows of later weights.
 
-Each attention is an anchor, fused or written out (a matmul of a softmax): its heads are cut by the axis's shares, and
-that demand is carried backwards through views, splits and elementwise operators to the operators whose weights make
-the values.  Packed query-key-value
-weights get one interval from each of the three.
+Each attention is an anchor, fused or written out (a matmul of a softmax): its heads are cut by the axis's shares.  So
+is each operator with weights that sums over features: what it sums over is cut by the shares.  The demand is carried
+backwards through views, splits and elementwise operators to the operators whose weights make the values.  Packed
+query-key-value weights get one interval from each of the three, packed gates one from each half.
 """
 
 from trine.graph.graph import Graph, Operator
-from trine.graph.part import Part, even, is_partition, union
+from trine.graph.part import Part, even, is_partition, shift, size, span, subtract, union
 from trine.operators.family import Rule, family_of
 from trine.plan.plan import Axis
 
@@ -15,30 +15,58 @@ Demand = tuple[int, tuple[Part, ...]]
 
 
 def feature_parts(graph: Graph, axis: Axis) -> dict[str, tuple[Part, ...]]:
-    """Operator name → parts of its feature range that keep every head whole on one coordinate."""
+    """Operator name → parts of its feature range that keep every head whole on one coordinate, and what is packed
+    together."""
     demands: dict[str, Demand | None] = {}
     anchors = head_rules(graph)
+    of_heads: set[str] = set()  # tensors that heads ask for
     result: dict[str, tuple[Part, ...]] = {}
     for op in reversed(graph.operators):
         if op.name in anchors:
             head = anchors[op.name]
             _demand(op, head, even(head.length, axis.weights), demands)
+            of_heads.update(op.inputs)
             continue
         rules = family_of(op).rules(op, graph.tensors)
-        wanted = demands.get(op.outputs[0] or "")
+        summing = next((rule for rule in rules if rule.kind == "contraction" and rule.reduce), None)
+        weighted = any(graph.tensors[name].kind == "parameter" for name in op.inputs)
+        if summing is not None and weighted and any(rule.kind == "feature" for rule in rules):
+            inner = even(summing.length, axis.weights)
+            if all(summing.accepts(part) for part in inner):
+                _demand(op, summing, inner, demands)
+        made = op.outputs[0] or ""
+        wanted = demands.get(made)
         if wanted is None:
             continue
+        if made in of_heads:
+            of_heads.update(op.inputs)
         dim, parts = wanted
         for rule in rules:
             if (0, dim) not in rule.outputs or rule.reduce or not all(rule.accepts(part) for part in parts):
                 continue
             if rule.kind == "feature":
-                if is_partition(parts, rule.length):
+                parts = _filled(parts, rule.length, axis)
+                fair = even(rule.length, axis.weights)
+                if is_partition(parts, rule.length) and (made in of_heads or _alike(parts, fair)):
                     result[op.name] = parts
             else:
                 _demand(op, rule, parts, demands)
             break
     return result
+
+
+def _filled(parts: tuple[Part, ...], length: int, axis: Axis) -> tuple[Part, ...]:
+    """The parts, with what nobody asked for cut by the shares too."""
+    result = list(parts)
+    for low, high in subtract(span(0, length), union(*parts)):
+        for number, more in enumerate(even(high - low, axis.weights)):
+            result[number] = union(result[number], shift(more, low))
+    return tuple(result)
+
+
+def _alike(parts: tuple[Part, ...], fair: tuple[Part, ...]) -> bool:
+    """Whether parts are about as large as the shares say: each interval is rounded by itself."""
+    return all(abs(size(part) - size(other)) <= len(part) for part, other in zip(parts, fair, strict=True))
 
 
 def head_rules(graph: Graph) -> dict[str, Rule]:

@@ -262,7 +262,7 @@ class _Placer:
                     continue
                 parts = joined(rule, states) or rule.follow(cut, state.parts)
                 if parts is not None and legal(rule, parts):
-                    return rule, parts
+                    return rule, spread_out(rule, parts, axis)
         if axis.cut in FEATURES and all(state == WHOLE for state in states):
             return self.start(op, number, rules)
         return None
@@ -277,6 +277,14 @@ class _Placer:
             if legal(rule, parts):
                 return rule, parts
         return None
+
+
+def spread_out(rule: Rule, parts: tuple[Part, ...], axis: Axis) -> tuple[Part, ...]:
+    """The parts; where windows would leave all that is left of a map to one engine, cut by the axis's shares again."""
+    if rule.kind != "space" or sum(bool(part) for part in parts) > 1:
+        return parts
+    fresh = even(rule.length, axis.weights)
+    return fresh if sum(bool(part) for part in fresh) > 1 and legal(rule, fresh) else parts
 
 
 def joined(rule: Rule, states: Sequence[State]) -> tuple[Part, ...] | None:
