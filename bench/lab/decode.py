@@ -3,9 +3,9 @@
     python -m bench.lab.decode [--latents 64] [--engines 4] [--share 0.8]
 
 diffusers' AutoencoderKL (128, 256, 512, 512 channels, two layers a block), decoding one latent of 4 channels.  The
-whole decoder runs in a process of its own, whose highest resident size is its need.  Then every process may have that
-share of the need (a memory cgroup each, so root is needed): one engine is shown to be killed, four with tiles by height
-are not, and their image is held against the whole's.  Predicted memory stands beside measured.
+whole decoder runs in a process of its own, in a memory cgroup that counts its need (so root is needed).  Then every
+process may have that share of the need: one engine is shown to be killed, four with tiles by height are not, and their
+image is held against the whole's.  Predicted memory stands beside measured.
 """
 
 import argparse
@@ -32,7 +32,6 @@ from trine.plan.build import build
 from trine.report.footing import with_process_size
 from trine.run.job import Job
 from trine.run.processes import Processes
-from trine.run.usage import highest_bytes
 from trine.simulate.memory import memory
 from trine.units import BYTES
 
@@ -69,15 +68,16 @@ def whole(latents: int, file: str) -> None:
     module, x = made(latents)
     with torch.no_grad():
         image = module(x)
-    torch.save({"image": image, "resident": highest_bytes()}, file)
+    torch.save({"image": image}, file)
 
 
 @contextmanager
-def limited(limit: int, name: str) -> Iterator[Path]:
+def limited(limit: int | None, name: str) -> Iterator[Path]:
     """A memory cgroup with a limit, removed afterwards."""
     group = GROUPS / f"trine-{os.getpid()}-{name}"
     group.mkdir()
-    (group / "memory.limit_in_bytes").write_text(str(limit))
+    if limit is not None:
+        (group / "memory.limit_in_bytes").write_text(str(limit))
     try:
         yield group
     finally:
@@ -89,31 +89,39 @@ def limited(limit: int, name: str) -> Iterator[Path]:
                 time.sleep(0.1)
 
 
-def run_whole(latents: int, file: Path, limit: int | None = None) -> int:
-    """The exit status of the whole decoder in a process, within a limit from its start."""
+def run_whole(latents: int, file: Path, limit: int | None = None) -> tuple[int, int]:
+    """The exit status of the whole decoder in a process, within a limit from its start, and the most bytes it had."""
     command = [sys.executable, "-m", "bench.lab.decode", CHILD, str(latents), str(file)]
-    if limit is None:
-        return subprocess.run(command, check=False).returncode
     with limited(limit, "whole") as group:
         enter = lambda: (group / "cgroup.procs").write_text(str(os.getpid()))  # noqa: E731
-        return subprocess.run(command, check=False, preexec_fn=enter, stderr=subprocess.DEVNULL).returncode
+        status = subprocess.run(command, check=False, preexec_fn=enter, stderr=subprocess.DEVNULL).returncode
+        return status, most_bytes(group)
 
 
-def run_tiles(job: Job, engines: int, limit: int) -> tuple[Tensor, list[int], list[int]]:
-    """The image from tiles by height on processes within the limit each; their highest resident and predicted sizes."""
+def most_bytes(group: Path) -> int:
+    """The most that a cgroup had."""
+    return int((group / "memory.max_usage_in_bytes").read_text())
+
+
+def run_tiles(job: Job, engines: int, limit: int) -> tuple[Tensor, list[int], list[int], list[int]]:
+    """The image from tiles by height on processes within the limit each; the most bytes of their groups, their highest
+    resident sizes, and predicted tensors."""
     plan = build(job.graph(), tensor=(engines,), cuts=("height",), batch=1)
     programs = job.compiled(plan).programs()
     with Processes(programs, job.state()) as running:
         assert running.supervisor is not None
         pids = [process.pid for process in running.supervisor.processes]
         with ExitStack() as stack:
-            for rank, pid in enumerate(pids):
-                group = stack.enter_context(limited(limit, str(rank)))
-                (group / "cgroup.procs").write_text(str(pid))
+            groups, before = [], []
+            for rank, pid in enumerate(pids):  # what a process has already stays where it was counted
+                before.append(int(_field(Path(f"/proc/{pid}/status"), "RssAnon")) * 1024)
+                groups.append(stack.enter_context(limited(limit - before[-1], str(rank))))
+                (groups[-1] / "cgroup.procs").write_text(str(pid))
             results = running.step(job.step(plan)).results
             sizes = [int(_field(Path(f"/proc/{pid}/status"), "VmHWM")) * 1024 for pid in pids]
             running.close()
-    return next(iter(results.values())), sizes, [memory(program, 0.0).total for program in programs]
+            had = [most_bytes(group) + known for group, known in zip(groups, before, strict=True)]
+    return next(iter(results.values())), had, sizes, [memory(program, 0.0).total for program in programs]
 
 
 def _field(path: Path, name: str) -> str:
@@ -131,19 +139,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="trine-") as folder:
         file = Path(folder) / "whole"
-        assert run_whole(options.latents, file) == 0
+        status, need = run_whole(options.latents, file)
+        assert status == 0
         kept = torch.load(file, weights_only=True)
-        need = int(kept["resident"])
         limit = int(options.share * need)
         print(f"the whole decoder needs {BYTES.format(need)}; every process may have {BYTES.format(limit)}", flush=True)
-        status = run_whole(options.latents, file, limit)
+        status, _ = run_whole(options.latents, file, limit)
         killed = status == -signal.SIGKILL
         print(f"one engine within that: {'killed' if killed else f'ended with {status}'}", flush=True)
     module, x = made(options.latents)
     job = Job(make_model(module, x), False)
     profile = with_process_size(calibrate(cache_directory(os.environ, Path.home()), machine=read_machine()), print)
     start = time.monotonic()
-    image, sizes, peaks = run_tiles(job, options.engines, limit)
+    image, had, sizes, peaks = run_tiles(job, options.engines, limit)
     apart = float((image - kept["image"]).norm() / kept["image"].norm())
     print(
         f"{options.engines} engines within that: done in {time.monotonic() - start:.0f} s, {apart:.1e} from the whole"
@@ -151,13 +159,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     assert profile.process is not None
     given = x.nbytes
     resting = sum(p.nbytes for p in module.parameters()) + given
-    for rank, (size, peak) in enumerate(zip(sizes, peaks, strict=True)):
+    for rank, (most, size, peak) in enumerate(zip(had, sizes, peaks, strict=True)):
         told = profile.process.resident_bytes(peak + given, resting)
         print(
-            f"  engine {rank}: resident {BYTES.format(size)}, predicted {BYTES.format(told)} ({told / size - 1:+.0%}), "
+            f"  engine {rank}: had {BYTES.format(most)}, resident {BYTES.format(size)}, "
+            f"predicted {BYTES.format(told)} ({told / size - 1:+.0%}), "
             f"tensors predicted {BYTES.format(peak)}"
         )
-    return 0 if killed and apart <= TOLERANCE and max(sizes) <= limit else 1
+    return 0 if killed and apart <= TOLERANCE and max(had) <= limit else 1
 
 
 if __name__ == "__main__":
