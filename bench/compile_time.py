@@ -60,7 +60,7 @@ def main() -> int:
     repeat = parser.parse_args().repeat
     kept = True
     for case in CASES:
-        wishes = Wishes(tuple(setting(text) for text in case.settings), seq=case.seq, size=case.size)
+        wishes = Wishes(tuple(setting(text, "--set") for text in case.settings), seq=case.seq, size=case.size)
         job = Job(load_model(case.spec, wishes, case.batch, meta=True), True)
         start_s = time.perf_counter()
         most = max(wish.get("micro_batches", 1) for wish in case.plans.values())
