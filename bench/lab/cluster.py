@@ -139,7 +139,7 @@ class Up:
         """One control group, removed when its last process is gone."""
         group = CGROUPS / kind / name
         group.mkdir()
-        self.stack.callback(_remove, group)
+        self.stack.callback(remove_group, group)
         for key, value in values.items():
             (group / key).write_text(str(value))
         return group
@@ -176,7 +176,8 @@ class Up:
                 process.wait()
 
 
-def _remove(group: Path) -> None:
+def remove_group(group: Path) -> None:
+    """Remove a control group when its last process is gone."""
     for _ in range(100):
         try:
             group.rmdir()

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import diffusers
 import torch
+from bench.lab.cluster import remove_group
 from torch import Tensor, nn
 
 from trine.capture.model import make_model
@@ -81,12 +82,7 @@ def limited(limit: int | None, name: str) -> Iterator[Path]:
     try:
         yield group
     finally:
-        for _ in range(50):
-            try:
-                group.rmdir()
-                break
-            except OSError:  # its last process is still leaving
-                time.sleep(0.1)
+        remove_group(group)
 
 
 def run_whole(latents: int, file: Path, limit: int | None = None) -> tuple[int, int]:

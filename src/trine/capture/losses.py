@@ -65,10 +65,10 @@ def assumed_targets(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
         raise
     except Exception as error:  # whatever the module's own code raises
         shapes = [tuple(t.shape) for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        said, line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip("."), line_of(error)
         raise BadInput(
-            f"The module does not run on inputs of shape {listing(shapes)}: {said.rstrip('.')}"
-            f"{f' ({line_of(error)})' if line_of(error) else ''}.", "", "Give another size or other inputs.",
+            f"The module does not run on inputs of shape {listing(shapes)}: {said}{f' ({line})' if line else ''}.", "",
+            "Give another size or other inputs.",
         ) from error  # fmt: skip
     shape = tuple(main.shape)
     first = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))

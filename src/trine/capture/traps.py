@@ -106,13 +106,13 @@ def assigned_buffers(module: nn.Module, model: str) -> Iterator[None]:
 @contextmanager
 def without_counters(module: nn.Module, model: str) -> Iterator[None]:
     """A plain number or text of a module that forward changes is state too: refused, and put back."""
-    before = [(path, part, plain_values(part) | _containers(part)) for path, part in module.named_modules()]
+    before = [(path, part, _own_state(part)) for path, part in module.named_modules()]
     changed: list[str] = []
     try:
         yield
     finally:
         for path, part, values in before:
-            for key, now in (plain_values(part) | _containers(part)).items():
+            for key, now in _own_state(part).items():
                 if key in values and not (now == values[key] or now != now):
                     changed.append(f"{path}.{key}".removeprefix("model."))
                     setattr(part, key, values[key])
@@ -121,9 +121,9 @@ def without_counters(module: nn.Module, model: str) -> Iterator[None]:
         raise CaptureFailed(model=model, line="", why=why, change=AS_BUFFER)
 
 
-def _containers(part: nn.Module) -> dict[str, Any]:
-    """Copies of a module's own lists, dictionaries and namespaces of plain values, by name."""
-    found = {}
+def _own_state(part: nn.Module) -> dict[str, Any]:
+    """A module's plain values, and copies of its lists, dictionaries and namespaces of such, by name."""
+    found = plain_values(part)
     for key, value in vars(part).items():
         inner = vars(value) if isinstance(value, SimpleNamespace) else value
         items = inner.values() if isinstance(inner, dict) else inner

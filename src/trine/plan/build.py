@@ -8,10 +8,9 @@ from trine.graph.graph import Graph
 from trine.graph.part import full
 from trine.operators.family import family_of
 from trine.plan.anchors import head_rules
-from trine.plan.plan import CUTS, FEATURES, Attention, Axis, BatchNorm, Halo, Plan, Schedule
+from trine.plan.plan import CUTS, FEATURES, SPACE, Attention, Axis, BatchNorm, Halo, Plan, Schedule
 
 IMAGE_CUTS = ("height", "width", "depth")
-SPACE = (*IMAGE_CUTS, "length", "sequence")
 LEAST = 1e-6  # the smallest share; one over it is the largest
 
 
@@ -210,7 +209,7 @@ def _check_runs(plan: Plan, names: Sequence[str]) -> None:
             f"The runs of recomputed halos are {listing(' to '.join(run) for run in plan.recomputed_halos)}.",
             "Each goes from an operator to a later one, and the next starts behind it.", "Put them in order.",
         )  # fmt: skip
-    if any(axis.cut in SPACE for axis in plan.axes):
+    if plan.cuts_space:
         return
     if plan.attention == "ring":
         raise BadInput(

@@ -14,7 +14,8 @@ Schedule = Literal["gpipe", "1f1b"]
 BatchNorm = Literal["synced", "local"]
 Attention = Literal["gather", "ring"]
 Halo = Literal["exchange", "overlap", "recompute"]
-FOLLOWED = ("batch", "height", "width", "depth", "length", "sequence")  # the cut starts at the inputs and is followed
+SPACE = ("height", "width", "depth", "length", "sequence")  # operators may read beyond their tile
+FOLLOWED = ("batch", *SPACE)  # the cut starts at the inputs and is followed
 FEATURES = ("channel", "heads")  # the cut starts at weights
 CUTS = FOLLOWED + FEATURES
 
@@ -76,6 +77,11 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def num_engines(self) -> int:
         return self.num_stages * self.stage_size
+
+    @property
+    def cuts_space(self) -> bool:
+        """Whether an axis cuts a dimension that has halos."""
+        return any(axis.cut in SPACE for axis in self.axes)
 
     def coordinates(self) -> Iterator[tuple[int, ...]]:
         """Coordinates of the engines of a stage, in order of rank."""

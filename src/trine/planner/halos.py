@@ -14,18 +14,13 @@ from trine.graph.graph import Graph
 from trine.graph.part import size
 from trine.plan.build import operator_flops
 from trine.plan.layout import Split, narrows
-from trine.plan.plan import FOLLOWED, Plan
+from trine.plan.plan import FOLLOWED, SPACE, Plan
 from trine.program.halos import widened
 from trine.program.place import Placement, place
 from trine.program.program import Program
-from trine.trace.trace import Trace
+from trine.trace.trace import COMMUNICATION, Trace
 
 LONGEST = 12  # operators with a halo in one run: wider tiles than that do not pay
-
-
-def has_halos(plan: Plan) -> bool:
-    """Whether a plan cuts a dimension in which operators read beyond their tile."""
-    return any(axis.cut in FOLLOWED and axis.cut != "batch" for axis in plan.axes)
 
 
 def halo_choices(plan: Plan, graph: Graph, programs: Sequence[Program], trace: Trace) -> Iterator[Plan]:
@@ -41,7 +36,7 @@ def halo_choices(plan: Plan, graph: Graph, programs: Sequence[Program], trace: T
             spent[span.engine] += span.duration_s
     counts = [sum(rank == program.rank for rank, _ in halos) for program in programs]
     exchange_s = max(s / n for s, n in zip(spent, counts, strict=True) if n)
-    compute_s = max(busy - talk for busy, talk in zip(trace.busy_s(), _talking_s(trace), strict=True))
+    compute_s = max(sum(s.busy_s for s in own if s.kind not in COMMUNICATION) for own in trace.by_engine())
     runs = best_runs(place(graph, plan), compute_s, exchange_s)
     if runs:
         yield replace(plan, recomputed_halos=runs)
@@ -86,7 +81,7 @@ def reaching(placement: Placement) -> Iterator[str]:
 
 def _work(placement: Placement, chosen: Mapping[tuple[str, int], object], flops: Mapping[str, float]) -> list[float]:
     """FLOPs of the engine at each coordinate of the first axis that has halos, for these parts."""
-    number = next(n for n, axis in enumerate(placement.plan.axes) if axis.cut in FOLLOWED and axis.cut != "batch")
+    number = next(n for n, axis in enumerate(placement.plan.axes) if axis.cut in SPACE)
     result = [0.0] * placement.plan.axes[number].size
     for placed in placement.placed:
         found = chosen.get((placed.op.name, number))
@@ -94,12 +89,3 @@ def _work(placement: Placement, chosen: Mapping[tuple[str, int], object], flops:
             share = 1.0 if found is None else size(found[1][coord]) / found[0].length  # type: ignore[index]
             result[coord] += share * flops.get(placed.op.name, 0.0)
     return result
-
-
-def _talking_s(trace: Trace) -> list[float]:
-    """Busy seconds of each engine in communication."""
-    talking = [0.0] * trace.num_engines
-    for span in trace.spans:
-        if span.kind in ("move", "move_back", "combine"):
-            talking[span.engine] += span.busy_s
-    return talking

@@ -12,7 +12,7 @@ from trine.graph.graph import Graph
 from trine.graph.part import Part, merge, union
 from trine.operators.family import Rule
 from trine.plan.layout import Split
-from trine.plan.plan import FOLLOWED, Plan
+from trine.plan.plan import SPACE, Plan
 from trine.program.place import Chosen, Placed, Placement, place
 
 
@@ -26,7 +26,7 @@ def widened(placement: Placement) -> dict[tuple[str, int], Chosen]:
     """(operator, axis) → rule and parts, those inside the plan's runs as wide as their readers need."""
     result = dict(placement.chosen)
     for number, axis in enumerate(placement.plan.axes):
-        if axis.cut in FOLLOWED and axis.cut != "batch":
+        if axis.cut in SPACE:
             _widen(placement, number, result)
     return result
 

@@ -21,7 +21,7 @@ from trine.plan.build import build
 from trine.plan.file import write_plan
 from trine.plan.plan import Plan
 from trine.planner.candidates import candidates, with_room
-from trine.planner.halos import halo_choices, has_halos
+from trine.planner.halos import halo_choices
 from trine.planner.predict import Prediction, predict
 from trine.report.fits import nothing_fits
 from trine.report.wish import (
@@ -100,7 +100,7 @@ def search(job: Job, scenario: Scenario, basis: Basis) -> Planned:
 
 def better_halos(job: Job, plans: Mapping[str, Plan], found: Mapping[str, tuple[Prediction, Trace]]) -> dict[str, Plan]:
     """Of the two fastest plans with halos, those that overlap or recompute them."""
-    tiled = sorted((plan for plan in plans.values() if has_halos(plan)), key=lambda plan: found[plan.key][0].time_s)
+    tiled = sorted((plan for plan in plans.values() if plan.cuts_space), key=lambda plan: found[plan.key][0].time_s)
     result = {}
     for plan in tiled[:2]:
         graph, trace = job.graph_for(plan.micro_batches), found[plan.key][1]
