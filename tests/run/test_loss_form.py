@@ -128,3 +128,14 @@ def test_a_penalty_on_weights_beside_a_mean_counts_once() -> None:
         else:
             with pytest.raises(BadInput, match="neither a mean nor a sum"):
                 made.step(plan)
+
+
+def test_a_factor_that_is_an_input_without_rows_is_the_same_for_every_micro_batch() -> None:
+    class Scaled(Two):
+        def forward(self, x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+            return super().forward(x), scale * 2
+
+    inputs, loss = (torch.randn(4, 7), torch.tensor(3.0)), lambda o, t: squares(o[0], t).mean() * o[1]
+    model = make_model(Scaled(), inputs, torch.randn(4, 5), loss, batch_dims={"scale": None})
+    made = Job(model, True, float64=True)
+    assert made.step(build(made.graph_for(2), stages=2, micro_batches=2, batch=4)).weights == (0.5, 0.5)

@@ -57,12 +57,12 @@ def loss_terms(
     """The addends of the loss of a graph over ``rows``, judged by graphs over other numbers of rows; None where it is
     not made of such."""
     roles = _roles(graph)
-    whole = _form(graph, roles, constants)
+    whole = _Walk(graph, roles, constants).run()
     if whole is None:
         return None
     known = [(rows, whole)]
     for size, other in others:
-        found = _form(other, roles, constants)
+        found = _Walk(other, roles, constants).run()
         if found is None or [t.kind for t in found] != [t.kind for t in whole]:
             return None
         known.append((size, found))
@@ -124,17 +124,14 @@ def _roles(graph: Graph) -> _Roles:
     return _Roles(frozenset(rows), frozenset(adding))
 
 
-def _form(graph: Graph, roles: _Roles, constants: Mapping[str, Tensor]) -> Form:
-    """The terms of the loss of one graph."""
-    return _Walk(graph, roles, constants).run()
-
-
 class _Walk:
-    """From the rows to the loss.  ``forms``: of what depends on rows and is made of all of them."""
+    """From the rows to the loss of one graph.  ``forms``: of what depends on rows and is made of all of them;
+    ``shared``: what depends on inputs without rows, the same for every micro-batch."""
 
     def __init__(self, graph: Graph, roles: _Roles, constants: Mapping[str, Tensor]) -> None:
         self.graph, self.roles, self.constants = graph, roles, constants
         self.rowed = {t.name for t in graph.by_kind("input") if graph.batch_dims.get(t.name, -1) >= 0}
+        self.shared = {t.name for t in graph.by_kind("input")} - self.rowed
         self.learned = {t.name for t in graph.tensors.values() if t.kind in ("parameter", "buffer")}
         self.forms: dict[str, Form] = {}
         self.states: set[str] = set()  # (sum of losses, sum of weights) of a cross-entropy
@@ -144,6 +141,8 @@ class _Walk:
             outputs = [name for name in op.outputs if name is not None]
             if not self.learned.isdisjoint(op.inputs):
                 self.learned.update(outputs)
+            if not self.shared.isdisjoint(op.inputs):
+                self.shared.update(outputs)
             if self.rowed.isdisjoint(op.inputs) and self.forms.keys().isdisjoint(op.inputs):
                 continue
             for name in outputs:
@@ -211,13 +210,13 @@ class _Walk:
         return self.forms[str(value)[1:]] if self.is_form(value) else (Term("fixed"),)
 
     def factor(self, value: object) -> float | None:
-        """What a factor says of the size of the batch: its value, 1 for what is learned."""
+        """What a factor says of the size of the batch: its value, 1 for what is learned or given."""
         if isinstance(value, (int, float)) and value:
             return float(value)
         if not is_ref(value):
             return None
         name = str(value)[1:]
-        if name in self.learned:
+        if name in self.learned or name in self.shared:
             return 1.0
         found = float(value_of(self.graph, name, self.constants).double().sum())
         return found or None
