@@ -29,6 +29,15 @@ def group(found: Validation, *words: str) -> Group:
     return one
 
 
+def table(path: Path, rows: list[dict[str, str]]) -> Path:
+    """A table with these rows."""
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
 # ---- the bars
 
 
@@ -113,11 +122,7 @@ def test_changing_a_scored_measurement_changes_no_prediction(tmp_path: Path):
     for row in rows:
         if not row["use"]:
             row["step_time_s_derived"] = str(3 * float(row["step_time_s_derived"]))
-    copy = tmp_path / source.name
-    with copy.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    copy = table(tmp_path / source.name, rows)
     before, after = (validate([path]).rows for path in (source, copy))
     assert [row.predicted for row in before] == [row.predicted for row in after]
 
@@ -240,11 +245,7 @@ def test_a_device_without_marks_gives_its_rates_by_the_usual_nets(tmp_path: Path
     marked = FOLDER / "edge_latency_ncnn.csv"
     with marked.open(newline="") as stream:
         rows = [row | {"use": ""} for row in csv.DictReader(stream)]
-    bare = tmp_path / "bare.csv"
-    with bare.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    bare = table(tmp_path / "bare.csv", rows)
     with_marks, without = (validate([path]).rows for path in (marked, bare))
     assert [row.predicted for row in with_marks] == [row.predicted for row in without]
     assert [row.use for row in with_marks] == [row.use for row in without]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from trine.cost.links import wires
 from trine.report.score import Outcome
 from trine.report.tables import Line
-from trine.report.training_rows import Unpredictable, need, preset_of
+from trine.report.training_rows import Unpredictable, attempt, need, preset_of
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
 
@@ -17,13 +17,7 @@ def collective_outcomes(lines: Sequence[Line]) -> list[Outcome]:
 
 def _outcome(line: Line) -> Outcome:
     time_us = line.number_or_none("time_us")
-    predicted, why = None, ""
-    try:
-        if time_us is None:
-            raise Unpredictable("time_us is not given")
-        predicted = _time_s(line)
-    except Unpredictable as reason:
-        why = str(reason)
+    predicted, why = attempt(time_us, "time_us is not given", lambda: _time_s(line))
     ranks = line.text("ranks")
     return Outcome(
         file=line.file, row=line.number, unit="s", measured=(time_us or 0.0) * 1e-6, predicted=predicted, reason=why,

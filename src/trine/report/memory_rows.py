@@ -6,7 +6,7 @@ from trine.cost.transformer import Decoder, Recompute, activation_bytes, layer_s
 from trine.errors import BadInput
 from trine.report.score import Outcome
 from trine.report.tables import Line
-from trine.report.training_rows import Unpredictable, need
+from trine.report.training_rows import Unpredictable, attempt, need
 
 UNITS = {"GiB": 2.0**30, "%": 0.01, "B": 1.0}
 MODES: dict[str, tuple[bool, Recompute]] = {
@@ -35,13 +35,7 @@ def _outcome(line: Line) -> Outcome:
             "Convert the value to one of these.",
         )
     value = line.number_or_none("value")
-    predicted, why = None, ""
-    try:
-        if value is None:
-            raise Unpredictable("value is not given")
-        predicted = _predicted(line)
-    except Unpredictable as reason:
-        why = str(reason)
+    predicted, why = attempt(value, "value is not given", lambda: _predicted(line))
     # a share of the table is of itself: the row that says 100 % is right by definition and not scored
     whole = unit == "%" and line.text("mode") == "none"
     return Outcome(

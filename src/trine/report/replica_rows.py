@@ -14,7 +14,7 @@ from trine.cost.links import NETWORK_SHARE, UNMEASURED, Wires
 from trine.cost.nets import PARAMS
 from trine.report.score import Outcome
 from trine.report.tables import Line
-from trine.report.training_rows import Unpredictable, measured_s, need
+from trine.report.training_rows import Unpredictable, attempt, measured_s, need
 
 SINGLE = 4
 """Bytes of a gradient in float32."""
@@ -44,13 +44,8 @@ def replica_outcomes(lines: Sequence[Line]) -> list[Outcome]:
 
 def _outcome(line: Line, alone_s: float | None) -> Outcome:
     measured = _measured(line)
-    predicted, why = None, ""
-    try:
-        if measured is None:
-            raise Unpredictable("nothing is measured in seconds or samples a second")
-        predicted = _step_s(line, alone_s)
-    except Unpredictable as reason:
-        why = str(reason)
+    missing = "nothing is measured in seconds or samples a second"
+    predicted, why = attempt(measured, missing, lambda: _step_s(line, alone_s))
     update = _update(line)
     return Outcome(
         file=line.file, row=line.number, unit="s", measured=measured or 0.0, predicted=predicted, reason=why,

@@ -1,7 +1,7 @@
 """Rows of training tables: the time of a step of a transformer, predicted from sizes, split, engine and software."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import msgspec
@@ -48,6 +48,16 @@ DEFAULT_VOCAB = 51200
 
 class Unpredictable(Exception):
     """A row that cannot be predicted; the text is the reason."""
+
+
+def attempt(measured: float | None, missing: str, predict: Callable[[], float | None]) -> tuple[float | None, str]:
+    """The prediction of a row, or the reason why there is none; ``missing`` is that of a row without a measurement."""
+    if measured is None:
+        return None, missing
+    try:
+        return predict(), ""
+    except Unpredictable as reason:
+        return None, str(reason)
 
 
 class Case(msgspec.Struct, frozen=True):
