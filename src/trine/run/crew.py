@@ -14,7 +14,7 @@ from trine.program.program import Tile
 from trine.run.engine import Engine, Step
 from trine.run.form import Form, Parts, at_rest, whole
 from trine.run.gloo import Gloo
-from trine.run.joined import alike, connect, transport
+from trine.run.joined import alike, connect, leave, transport
 from trine.run.threads import Threads
 
 
@@ -183,8 +183,8 @@ class TheirProcesses(Crew):
     def close(self) -> None:
         """Leave the process group, if it was made here."""
         self.known.clear()
-        if self.owns_group and dist.is_initialized():
-            dist.destroy_process_group()
+        if self.owns_group:
+            leave()
 
 
 def _alone(value: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Joined: this process is one engine among processes that somebody else started (``torchrun``)."""
 
+import atexit
 import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -31,11 +32,17 @@ class Joined:
     def __init__(
         self, program: Program, state: Mapping[str, Tensor],
         optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None, *, timeout_s: float = 60.0,
+        made_here: bool = False,
     ) -> None:  # fmt: skip
-        self.owns_group = connect(program.num_engines, timeout_s)
-        alike(state, "were made with different weights", "Seed torch in the same way, or load the same file.")
-        self.transport = transport(program)
-        self.engine = Engine(program, state, self.transport, None, optimizer)
+        """``made_here``: the group that is there is left with this one; else whoever made it ends it."""
+        self.owns_group = connect(program.num_engines, timeout_s) or made_here
+        try:
+            alike(state, "were made with different weights", "Seed torch in the same way, or load the same file.")
+            self.transport = transport(program)
+            self.engine = Engine(program, state, self.transport, None, optimizer)
+        except BaseException:
+            self.close()
+            raise
         self.bytes_received = [0] * program.num_engines
 
     def step(self, step: Step, *, tensors: bool = True) -> Whole:
@@ -66,8 +73,8 @@ class Joined:
 
     def close(self) -> None:
         """Leave the process group, if it was made here."""
-        if self.owns_group and dist.is_initialized():
-            dist.destroy_process_group()
+        if self.owns_group:
+            leave()
 
     def __enter__(self) -> "Joined":
         return self
@@ -107,7 +114,14 @@ def connect(num_engines: int, timeout_s: float = 60.0) -> bool:
         )  # fmt: skip
     if owned:
         dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
+        atexit.register(leave)  # threads of gloo that outlive the interpreter abort the process
     return owned
+
+
+def leave() -> None:
+    """Leave the process group, if there is one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def transport(program: Program) -> Gloo:
@@ -131,7 +145,5 @@ def joined(
     optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None,
 ) -> Joined:  # fmt: skip
     """The engine of this rank, given the Programs of all.  Raises BadInput if there are more or fewer processes."""
-    owned = connect(len(programs))
-    result = Joined(programs[dist.get_rank()], state, optimizer)
-    result.owns_group = owned  # else whoever made it ends it
-    return result
+    made_here = connect(len(programs))
+    return Joined(programs[dist.get_rank()], state, optimizer, made_here=made_here)
