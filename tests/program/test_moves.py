@@ -10,7 +10,7 @@ from tests.plan.draw import SHAPE, SIZES, layouts
 from trine.graph.part import Box, indices, shape_of, volume, within
 from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, box
 from trine.plan.plan import Axis, Plan
-from trine.program.moves import Step, pieces, steps
+from trine.program.moves import Step, shares, steps
 
 PLAN = Plan(axes=(Axis("a", SIZES[0], "height"), Axis("b", SIZES[1], "channel")), stage_starts=("later",))
 COORDS = list(product(*map(range, SIZES)))
@@ -23,23 +23,22 @@ def positions(inner: Box, outer: Box) -> tuple[np.ndarray, ...]:
     return np.ix_(*(indices(within(p, q)) for p, q in zip(inner, outer, strict=True)))
 
 
-def route(step: Step, before: Layout, stages: tuple[int, int]) -> Routes:
+def route(step: Step, before: Layout) -> Routes:
     """Who gives what to whom in one step."""
     kind, axis, after = step
     if kind == "slice":
         return {c: [(c, box(after, SHAPE, c))] for c in COORDS}
-    number = None if kind == "hand_over" else axis
-    return {
-        c: [(peer, where) for _, peer, where in pieces(PLAN, SHAPE, before, after, number, stages, c)] for c in COORDS
-    }
+    if kind == "hand_over":
+        return {c: [(c, box(before, SHAPE, c))] for c in COORDS}
+    gets = {c: shares(PLAN, SHAPE, before, after, axis, c)[c[axis]] for c in COORDS}
+    return {c: [((*c[:axis], other, *c[axis + 1 :]), where) for other, where in gets[c]] for c in COORDS}
 
 
-def walk(have: Layout, path: list[Step], source: int, target: int) -> list[tuple[Layout, Layout, Routes]]:
-    result, now, stage = [], have, source
+def walk(have: Layout, path: list[Step]) -> list[tuple[Layout, Layout, Routes]]:
+    result, now = [], have
     for step in path:
-        new = target if step[0] == "hand_over" else stage
-        result.append((now, step[2], route(step, now, (stage, new))))
-        now, stage = step[2], new
+        result.append((now, step[2], route(step, now)))
+        now = step[2]
     return result
 
 
@@ -81,7 +80,7 @@ def test_redistribution_makes_the_tensor(have: Layout, want: Layout, target: int
     path = steps(have, want, 0, target, slice_first=slice_first)
     assert (path[-1][2] if path else have) == want
     assert sum(step[0] == "hand_over" for step in path) == target
-    for before, after, routes in walk(have, path, 0, target):
+    for before, after, routes in walk(have, path):
         tiles = forth(tiles, before, after, routes)
     for coords in COORDS:
         np.testing.assert_array_equal(tiles[coords], whole[np.ix_(*(indices(p) for p in box(want, SHAPE, coords)))])
@@ -91,7 +90,7 @@ def test_redistribution_makes_the_tensor(have: Layout, want: Layout, target: int
 @given(layouts(overlapping=False, partial=False), WANT)
 def test_nothing_is_sent_that_is_there(have: Layout, want: Layout) -> None:
     """In a step, an engine gets from others only what it lacks, and each element once."""
-    for before, after, routes in walk(have, steps(have, want, 0, 0), 0, 0):
+    for before, after, routes in walk(have, steps(have, want, 0, 0)):
         for coords, parts in routes.items():
             mine, wanted = box(before, SHAPE, coords), box(after, SHAPE, coords)
             here = np.zeros(SHAPE, np.int64)

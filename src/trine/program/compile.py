@@ -19,7 +19,7 @@ from trine.program.flow import Flow, Move, Seeds, Slice, Slot, Work, resting
 from trine.program.frees import with_frees
 from trine.program.fuse import fused
 from trine.program.halos import placement_of
-from trine.program.moves import pieces
+from trine.program.moves import Shares, shares, turned
 from trine.program.names import renamed
 from trine.program.place import Placed
 from trine.program.program import Combine, Instruction, Piece, Program, Segment, Tile, Transfer, goes_back
@@ -80,6 +80,7 @@ class Compiled:
                 first = flow.next_id
         assert rest is not None
         self.rest, self.next_id = rest, first
+        self.known_shares: dict[tuple[int, tuple[int, ...]], tuple[Shares, Shares]] = {}
         flow = next(iter(self.flows.values()))
         self.graph, self.active = flow.graph, flow.active
 
@@ -107,6 +108,16 @@ class Compiled:
         for stage in range(self.plan.num_stages):
             for coords in self.plan.coordinates():
                 yield from _Engine(self, stage, coords).pieces(flow)
+
+    def shares(self, flow: Flow, move: Move, axis: int, coords: tuple[int, ...]) -> tuple[Shares, Shares]:
+        """What the engines of a group give and get in a move along an axis: computed once for all of them."""
+        key = (move.target, coords[:axis] + coords[axis + 1 :])
+        if key not in self.known_shares:
+            source, target = flow.slots[move.source], flow.slots[move.target]
+            shape = flow.tensors[source.tensor].shape
+            gets = shares(self.plan, shape, source.layout, target.layout, axis, coords)
+            self.known_shares[key] = turned(gets), gets
+        return self.known_shares[key]
 
     def programs(self) -> tuple[Program, ...]:
         """All Programs, in order of rank."""
@@ -299,31 +310,23 @@ class _Engine:
         return frozenset(result)
 
     def transfer(self, flow: Flow, move: Move, source: Slot, target: Slot) -> Transfer:
-        shape = flow.tensors[source.tensor].shape
-        stages = (source.stage, target.stage)
         add = move.axis is not None and source.layout[move.axis] == PARTIAL
-
-        def incoming(coords: tuple[int, ...]) -> list[tuple[int, tuple[int, ...], Box]]:
-            return pieces(self.plan, shape, source.layout, target.layout, move.axis, stages, coords)
-
-        sends, receives = [], []
-        if self.stage == target.stage:
-            mine = self.tiles[target.id].box
-            receives = [Piece(rank, _positions(region, mine)) for rank, _, region in incoming(self.coords)]
-        if self.stage == source.stage:
-            mine = self.tiles[source.id].box
-            peers = [self.coords] if move.axis is None else [
-                self.coords[: move.axis] + (c,) + self.coords[move.axis + 1 :]
-                for c in range(self.plan.axes[move.axis].size)
-            ]  # fmt: skip
-            for peer in peers:
-                for rank, _, region in incoming(peer):
-                    if rank == self.rank:
-                        sends.append(Piece(self.plan.rank(target.stage, peer), _positions(region, mine)))
         if move.axis is None:
-            group: tuple[int, ...] = tuple(self.plan.rank(s, self.coords) for s in stages)
+            where = box(source.layout, flow.tensors[source.tensor].shape, self.coords)
+            gives = [(self.plan.rank(target.stage, self.coords), where)]
+            gets = [(self.plan.rank(source.stage, self.coords), where)]
+            group: tuple[int, ...] = (gets[0][0], gives[0][0])
         else:
             group = self.plan.group(self.stage, self.coords, move.axis)
+            both = self.compiled.shares(flow, move, move.axis, self.coords)
+            gives, gets = ([(group[c], where) for c, where in table[self.coords[move.axis]]] for table in both)
+        sends, receives = [], []
+        if self.stage == source.stage:
+            mine = self.tiles[source.id].box
+            sends = [Piece(rank, _positions(where, mine)) for rank, where in gives]
+        if self.stage == target.stage:
+            mine = self.tiles[target.id].box
+            receives = [Piece(rank, _positions(where, mine)) for rank, where in gets]
         return Transfer(
             target.id, move.kind, source.id if self.stage == source.stage else None,
             target.id if self.stage == target.stage else None,

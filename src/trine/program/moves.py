@@ -1,8 +1,10 @@
 """From one layout to another: the steps, and the messages of a step.
 
 ``steps`` changes one axis at a time, in the order that moves least: slice what is whole, sum what is partial, hand
-over to another stage, gather what is split.  ``pieces`` lists who gives what to one engine in one step.
+over to another stage, gather what is split.  ``shares`` lists who gives what to whom in one step.
 """
+
+from collections.abc import Iterator, Sequence
 
 from trine.graph.part import Box, intersect, subtract, volume
 from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, State, box, narrows
@@ -49,30 +51,51 @@ def _kind(have: State, want: State) -> TransferKind:
     return "exchange" if have.dim == want.dim else "all_to_all"
 
 
-def pieces(
-    plan: Plan, shape: tuple[int, ...], before: Layout, after: Layout, axis: int | None, stages: tuple[int, int],
-    coords: tuple[int, ...],
-) -> list[tuple[int, tuple[int, ...], Box]]:  # fmt: skip
-    """(source rank, source coordinates, global box) of all that the engine at ``coords`` gets in one step.
+Shares = list[list[tuple[int, Box]]]  # for each coordinate: (the other's coordinate, global box)
 
-    Without an axis it is a hand-over between equal coordinates of two stages.  What several have is taken from oneself
-    if possible, else from the nearest coordinate.
+
+def shares(
+    plan: Plan, shape: tuple[int, ...], before: Layout, after: Layout, axis: int, coords: Sequence[int]
+) -> Shares:
+    """What each coordinate of an axis gets in one step from which, in the group of the engine at ``coords``.
+
+    What several have is taken from oneself if possible, else from the nearest coordinate.
     """
-    source, target = stages
-    if axis is None:
-        return [(plan.rank(source, coords), coords, box(before, shape, coords))]
-    want = box(after, shape, coords)
-    others = sorted(range(plan.axes[axis].size), key=lambda c: (abs(c - coords[axis]), c))
+    group = [(*coords[:axis], c, *coords[axis + 1 :]) for c in range(plan.axes[axis].size)]
+    had = [box(before, shape, each) for each in group]
     have = before[axis]
-    result: list[tuple[int, tuple[int, ...], Box]] = []
-    covered: tuple[tuple[int, int], ...] = ()
-    for c in others:
-        peer = coords[:axis] + (c,) + coords[axis + 1 :]
-        region = tuple(intersect(p, q) for p, q in zip(box(before, shape, peer), want, strict=True))
-        if isinstance(have, Split):
-            fresh = subtract(region[have.dim], covered)
-            region = region[: have.dim] + (fresh,) + region[have.dim + 1 :]
-            covered = tuple(sorted((*covered, *fresh)))
-        if volume(region):
-            result.append((plan.rank(target, peer), peer, region))
-    return sorted(result)
+    dim = have.dim if isinstance(have, Split) else None
+    return [_taken(c, box(after, shape, each), had, dim) for c, each in enumerate(group)]
+
+
+def _taken(here: int, want: Box, had: Sequence[Box], dim: int | None) -> list[tuple[int, Box]]:
+    """What one coordinate takes from which.  ``had`` differs along ``dim`` only; None: all are summands."""
+    region = tuple(intersect(p, q) for p, q in zip(had[here], want, strict=True))
+    if dim is None:
+        return [(c, region) for c in range(len(had)) if volume(region)]
+    result: list[tuple[int, Box]] = []
+    left = want[dim]
+    for c in _outwards(here, len(had)):
+        if not left:
+            break
+        part = intersect(had[c][dim], left)
+        if part:
+            left = subtract(left, part)
+            result.append((c, (*region[:dim], part, *region[dim + 1 :])))
+    return sorted(each for each in result if volume(each[1]))
+
+
+def _outwards(start: int, end: int) -> Iterator[int]:
+    """``start``, then its neighbours, the nearest first and the lower of two first."""
+    yield start
+    for distance in range(1, end):
+        yield from (c for c in (start - distance, start + distance) if 0 <= c < end)
+
+
+def turned(of: Shares) -> Shares:
+    """What each coordinate gives to which, from what each gets."""
+    result: Shares = [[] for _ in of]
+    for c, gets in enumerate(of):
+        for other, where in gets:
+            result[other].append((c, where))
+    return result
