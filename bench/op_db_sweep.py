@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+from bench.op_db_cells import WIDER
 from bench.op_db_samples import OpCell, database
 from bench.workers import ROOT, Kind, Record, Sweep
 
@@ -26,10 +27,11 @@ RESULTS = ("right", "raises", "wrong", "hangs", "dies", "not sharded")
 
 HEAD = """# Footprints on PyTorch's operator database
 
-Every sample of `torch.testing`'s `op_db` that takes float64 (at most 40 an operator), traced to its aten operators, a
-few of which a capture writes as others. Each of these that trine says it can cut is cut along every rule into random
-uneven parts: pieces must make the whole (bit for bit on small integers where that is exact, else to 1e-12); pieces that
-are no partial sums must read nothing else (NaN outside, or 1000 where NaN spreads by itself); gradients must add up.
+Every sample of `torch.testing`'s `op_db` that takes float64, traced to its aten operators, a few of which a capture
+writes as others. Each of these that trine says it can cut is cut along every rule into random uneven parts: pieces must
+make the whole (bit for bit on small integers where that is exact, else to 1e-12); pieces that are no partial sums must
+read nothing else (NaN outside, or 1000 where NaN spreads by itself); both ends of what a piece needs along a cut must
+matter (some values there change it; exceptions: {wider}); gradients must add up.
 DTensor has the same samples on two processes, the first tensor sharded along each of its dimensions in turn.
 
     make op-db          # python -m bench.op_db_sweep --table docs/op_db.md
@@ -70,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         date = max(record["date"] for record in ours.values())
         commit = sorted({record["commit"] for record in ours.values()})
         body = [f"{date}, commit {', '.join(commit)}, torch {torch.__version__}.\n", *text, "", *rows(ours, theirs)]
-        options.table.write_text(HEAD + "\n".join(body) + "\n", encoding="utf-8")
+        wider = "; ".join(f"`{name}`, {why}" for name, why in WIDER.items())
+        options.table.write_text(HEAD.format(wider=wider) + "\n".join(body) + "\n", encoding="utf-8")
     return 0 if all(record["equal"] for record in ours.values()) and len(ours) == len(names) else 1
 
 

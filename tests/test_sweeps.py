@@ -1,11 +1,18 @@
 """The sweeps' own machinery: lists, keys, tables, and a worker on a small model."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
-from bench import zoo_cells, zoo_sweep, zoo_table
+import torch
+from bench import op_db_cells, zoo_cells, zoo_sweep, zoo_table
 from bench.zoo_cells import CUTS, Line, ZooCell, cells, judged, lines
+from tests.laws import pieces
+
+from trine.graph.part import span
+from trine.operators.family import family_of
 
 REPOSITORY = Path(__file__).parents[1]
 SOUND = f"{REPOSITORY}/bench/zoo_models.py:audio"
@@ -56,3 +63,14 @@ def test_what_a_worker_says_is_json(capsys: pytest.CaptureFixture[str]):
     zoo_cells.main(["nothing:here|train|height 2"])
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [r["result"] for r in records if "key" in r] == ["exact", "failed"]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_footprint_that_is_too_wide_is_found(more: int):
+    case = pieces.build("aten.conv1d.default", {"input": torch.randn(1, 2, 9), "weight": torch.randn(3, 2, 3)})
+    rule = next(rule for rule in family_of(case.op).rules(case.op, case.tensors) if rule.kind == "space")
+    piece = pieces.pieces(case, [(rule, (span(0, 3), span(3, 7)))], narrow=False)[0]
+    batch, channels, rows = piece.local.in_boxes[0]
+    wide = (batch, channels, ((rows[0][0], rows[0][1] + more),))
+    piece = replace(piece, local=replace(piece.local, in_boxes=(wide, *piece.local.in_boxes[1:])))
+    assert op_db_cells.is_tight(case, piece, Random(0)) == (more == 0)
