@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,10 +29,12 @@ from trine.cost.profile import cache_directory
 from trine.measure.calibrate import calibrate
 from trine.measure.machine import read_machine
 from trine.plan.build import build
-from trine.report.footing import with_process_size
+from trine.plan.plan import Plan
+from trine.report.footing import of_engine, with_process_size
 from trine.run.job import Job
+from trine.run.memory import Usage
 from trine.run.processes import Processes
-from trine.simulate.memory import memory
+from trine.run.usage import usage_of_processes
 from trine.units import BYTES
 
 CONFIG = {
@@ -42,6 +43,7 @@ CONFIG = {
 }  # fmt: skip
 GROUPS = Path("/sys/fs/cgroup/memory")
 TOLERANCE = 1e-5  # of the image's norm, in float32
+TENSORS_ERROR, RESIDENT_ERROR = 0.10, 0.20  # of predicted memory
 CHILD = "--whole"
 
 
@@ -99,11 +101,9 @@ def most_bytes(group: Path) -> int:
     return int((group / "memory.max_usage_in_bytes").read_text())
 
 
-def run_tiles(job: Job, engines: int, limit: int) -> tuple[Tensor, list[int], list[int], list[int]]:
-    """The image from tiles by height on processes within the limit each; the most bytes of their groups, their highest
-    resident sizes, and predicted tensors."""
-    plan = build(job.graph(), tensor=(engines,), cuts=("height",), batch=1)
-    programs = job.compiled(plan).programs()
+def run_tiles(job: Job, plan: Plan, limit: int) -> tuple[Tensor, list[int], list[Usage]]:
+    """The image from a plan on processes within the limit each; the most bytes of their groups; and what each took."""
+    programs, step = job.compiled(plan).programs(), job.step(plan)
     with Processes(programs, job.state()) as running:
         assert running.supervisor is not None
         pids = [process.pid for process in running.supervisor.processes]
@@ -113,11 +113,10 @@ def run_tiles(job: Job, engines: int, limit: int) -> tuple[Tensor, list[int], li
                 before.append(int(_field(Path(f"/proc/{pid}/status"), "RssAnon")) * 1024)
                 groups.append(stack.enter_context(limited(limit - before[-1], str(rank))))
                 (groups[-1] / "cgroup.procs").write_text(str(pid))
-            results = running.step(job.step(plan)).results
-            sizes = [int(_field(Path(f"/proc/{pid}/status"), "VmHWM")) * 1024 for pid in pids]
+            results = running.step(step).results
             running.close()
             had = [most_bytes(group) + known for group, known in zip(groups, before, strict=True)]
-    return next(iter(results.values())), had, sizes, [memory(program, 0.0).total for program in programs]
+    return next(iter(results.values())), had, usage_of_processes(programs, job, step, None)
 
 
 def _field(path: Path, name: str) -> str:
@@ -125,7 +124,7 @@ def _field(path: Path, name: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: one engine was killed, the tiles were not, and the image is the same."""
+    """0: one engine was killed, the tiles were not, the image is the same, and memory was predicted within the bars."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--latents", type=int, default=64)
     parser.add_argument("--engines", type=int, default=4)
@@ -145,24 +144,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"one engine within that: {'killed' if killed else f'ended with {status}'}", flush=True)
     module, x = made(options.latents)
     job = Job(make_model(module, x), False)
-    profile = with_process_size(calibrate(cache_directory(os.environ, Path.home()), machine=read_machine()), print)
-    start = time.monotonic()
-    image, had, sizes, peaks = run_tiles(job, options.engines, limit)
+    profile = calibrate(cache_directory(os.environ, Path.home()), machine=read_machine())
+    profile = with_process_size(profile, print, "processes")
+    plan = build(job.graph(), tensor=(options.engines,), cuts=("height",), batch=1)
+    told = [of_engine(program, 0.0, profile) for program in job.compiled(plan).programs()]  # before anything runs
+    image, had, found = run_tiles(job, plan, limit)
     apart = float((image - kept["image"]).norm() / kept["image"].norm())
-    print(
-        f"{options.engines} engines within that: done in {time.monotonic() - start:.0f} s, {apart:.1e} from the whole"
-    )
-    assert profile.process is not None
-    given = x.nbytes
-    resting = sum(p.nbytes for p in module.parameters()) + given
-    for rank, (most, size, peak) in enumerate(zip(had, sizes, peaks, strict=True)):
-        told = profile.process.resident_bytes(peak + given, resting)
+    print(f"{options.engines} engines within that: done, {apart:.1e} from the whole")
+    good = killed and apart <= TOLERANCE and max(had) <= limit
+    for rank, (most, (tensors, resident), usage) in enumerate(zip(had, told, found, strict=True)):
+        assert resident is not None
+        assert usage.resident is not None
+        errors = tensors / usage.tensors - 1, resident / usage.resident - 1
+        good = good and abs(errors[0]) <= TENSORS_ERROR and abs(errors[1]) <= RESIDENT_ERROR
         print(
-            f"  engine {rank}: had {BYTES.format(most)}, resident {BYTES.format(size)}, "
-            f"predicted {BYTES.format(told)} ({told / size - 1:+.0%}), "
-            f"tensors predicted {BYTES.format(peak)}"
+            f"  engine {rank}: had {BYTES.format(most)}; tensors predicted {BYTES.format(tensors)}, measured "
+            f"{BYTES.format(usage.tensors)} ({errors[0]:+.0%}); resident predicted {BYTES.format(resident)}, measured "
+            f"{BYTES.format(usage.resident)} ({errors[1]:+.0%})"
         )
-    return 0 if killed and apart <= TOLERANCE and max(had) <= limit else 1
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

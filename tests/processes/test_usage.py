@@ -13,8 +13,9 @@ from trine.cost.profile import ProcessSize
 from trine.errors import BadInput
 from trine.plan.build import build
 from trine.run.job import Job
-from trine.run.usage import Usage, usage_of_module, usage_of_programs
-from trine.simulate.memory import peak_together
+from trine.run.memory import Usage
+from trine.run.usage import usage_of_module, usage_of_processes, usage_of_programs
+from trine.simulate.memory import memory, peak_together
 from trine.simulate.simulate import simulate
 
 BATCH = 8
@@ -47,6 +48,17 @@ def test_tensors_are_as_predicted(job: Job, name: str) -> None:
     assert found.resident is None or found.resident > found.tensors
 
 
+@pytest.mark.parametrize("name", ["stages", "tensor"])
+def test_tensors_of_processes_are_as_predicted(job: Job, name: str) -> None:
+    num = PLANS[name].get("micro_batches", 1)
+    plan = build(job.graph_for(num), batch=BATCH, **PLANS[name])
+    programs = job.compiled(plan).programs()
+    found = usage_of_processes(programs, job, job.step(plan), job.optimizer)
+    for program, engine in zip(programs, found, strict=True):
+        assert memory(program).total == pytest.approx(engine.tensors, rel=0.12)
+        assert engine.resident is None or engine.resident > engine.tensors
+
+
 def test_the_plain_module_holds_its_weights_and_their_moments(job: Job) -> None:
     found = usage_of_module(job, 1, job.optimizer)
     weights = sum(p.nbytes for p in job.module.parameters())
@@ -72,6 +84,9 @@ def test_only_what_comes_and_goes_makes_a_process_grow_by_more_than_itself() -> 
     size = ProcessSize(base_bytes=100, growth=1.5)
     assert size.resident_bytes(40, resting_bytes=40) == 140
     assert size.resident_bytes(40, resting_bytes=20) == 150
+    assert size.resident_bytes(40, resting_bytes=20, own_process=True) is None
+    other = ProcessSize(base_bytes=100, growth=1.5, engine_base_bytes=300)
+    assert other.resident_bytes(40, resting_bytes=20, own_process=True) == 350
 
 
 def test_a_model_that_cannot_be_sent_is_bad_input() -> None:

@@ -106,11 +106,13 @@ class ProcessSize(msgspec.Struct, frozen=True, kw_only=True):
 
     base_bytes: int
     growth: float
+    engine_base_bytes: int | None = None
 
-    def resident_bytes(self, peak_bytes: int, resting_bytes: int) -> int:
+    def resident_bytes(self, peak_bytes: int, resting_bytes: int, *, own_process: bool = False) -> int | None:
         """The predicted resident size: ``resting_bytes`` of the peak of tensors stay where they are from step to step
-        (weights, optimizer, inputs)."""
-        return round(self.base_bytes + resting_bytes + self.growth * (peak_bytes - resting_bytes))
+        (weights, optimizer, inputs).  ``own_process``: of an engine that is a process; None where that is not known."""
+        base = self.engine_base_bytes if own_process else self.base_bytes
+        return None if base is None else round(base + resting_bytes + self.growth * (peak_bytes - resting_bytes))
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,7 +75,7 @@ def compare(
     profile = calibrate(
         directory, progress=lambda what, share: speak(f"calibrating {share:.0%}: {what}"), machine=machine
     )
-    profile = with_process_size(profile, speak)
+    profile = with_process_size(profile, speak, on)
     end = time.monotonic() + budget_s
     first = probe(count, duration_s=PROBE_S)
     profiles = Profiles(profile, _all_cores(directory, profile, count))
@@ -91,7 +91,7 @@ def compare(
         if not forecasts:
             raise
         notes.append(INTERRUPTED)
-    predict_memory(forecasts, profiles.one)
+    predict_memory(forecasts, profiles.one, on)
     _save(profiles, directory)
 
     def now() -> Comparison:
@@ -232,7 +232,7 @@ def _measure_all(
         queue += [(number, f, e) for number, e in enumerate(runnable)]
     queue.sort(key=lambda item: item[0])
     truths = {id(f): Truth(f.job) for f in forecasts}
-    with_memory = on == "threads"
+    with_memory = on in ("threads", "processes")
     timed_end = end - MEMORY_SHARE * max(end - time.monotonic(), 0.0) * with_memory
     measured: dict[tuple[int, str], Row] = {}
     for number, (_, f, e) in enumerate(queue):
@@ -254,7 +254,7 @@ def _measure_all(
         measured[id(f), e.row.describes] = e.row
         done()
     if with_memory:
-        measure_memory([(f, e) for _, f, e in queue], end, say, done)
+        measure_memory([(f, e) for _, f, e in queue], on, end, say, done)
 
 
 def run(options: "Options") -> int:

@@ -19,9 +19,9 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Of one step, bytes of all engines that share memory, as threads do: tensors alive at once (without the inputs),
-    and the resident size of a process that runs nothing else, its libraries included.  None: not known; errors:
-    predicted over measured − 1.
+    """Of one step, bytes of all engines that share memory, as threads do, or of the fullest of engines that are
+    processes: tensors alive at once (without the inputs), and the resident size of a process that runs nothing else,
+    its libraries included.  None: not known; errors: predicted over measured − 1.
     """
 
     tensors_predicted: int | None

@@ -123,12 +123,13 @@ class Screen:
                     )
 
     def memory(self, rows: list[Row]) -> None:
-        """Predicted beside measured memory of the rows in which it was measured."""
+        """Predicted beside measured memory of the rows in which it was measured: of all engines that are threads, of
+        the fullest that is a process."""
         known = [(row.row, row.memory) for row in rows if row.memory is not None and row.memory.tensors_measured]
         if not known:
             return
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in ("  memory of all", "tensors", "measured", "resident", "measured"):
+        for name in ("  memory of a process", "tensors", "measured", "resident", "measured"):
             table.add_column(name, justify="left" if name.startswith(" ") else "right", no_wrap=True)
         for name, memory in known:
             numbers = (

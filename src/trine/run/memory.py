@@ -1,12 +1,37 @@
-"""Whether an engine failed for lack of memory, how much it wanted and how much it has (Linux; elsewhere no limits)."""
+"""Memory of this process: what it had at most, and whether it failed for lack of it, how much it wanted and how much it
+has (Linux; elsewhere neither sizes nor limits are told)."""
 
 import re
 import resource
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 _WORDS = ("DefaultCPUAllocator", "not enough memory", "Cannot allocate memory", "can't allocate memory")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Bytes; resident includes the libraries, and is None where the system does not tell it."""
+
+    tensors: int
+    resident: int | None
+
+
+def forget_highest() -> None:
+    """Let the highest resident size start again from the present one, where the system can."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def highest_bytes() -> int | None:
+    """The highest resident size of this process."""
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return int(found[1]) * 1024 if found else None
 
 
 def is_memory_error(error: BaseException) -> bool:

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from trine.errors import BadInput
 from trine.program.program import Program
 from trine.run.collect import Whole, together
 from trine.run.engine import Step
+from trine.run.memory import Usage
 from trine.run.record import measured_trace
 from trine.run.routes import exchanges, groups, routes
 from trine.run.supervisor import Supervised, Supervisor
@@ -28,6 +29,7 @@ class Processes(Supervised):
 
     optimizer: an ``OptimizerSpec``, or a function of the parameters that can be pickled.
     timeout_s: how long an engine waits for a message; a step as a whole has no limit.
+    watched: live tensors are counted (see ``usage``), which takes time.
     start_method: ``"spawn"``, or ``"forkserver"``, which imports torch once and makes every later start quick.
     """
 
@@ -35,7 +37,7 @@ class Processes(Supervised):
         self, programs: Sequence[Program], state: Mapping[str, Tensor],
         optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None, *, backend: str = "gloo",
         device: str = "cpu", timeout_s: float = 60.0, intra_op_threads: int = 1,
-        start_method: Literal["spawn", "forkserver"] = "spawn",
+        watched: bool = False, start_method: Literal["spawn", "forkserver"] = "spawn",
     ) -> None:  # fmt: skip
         if (backend, device) != ("gloo", "cpu"):
             raise BadInput(
@@ -49,7 +51,10 @@ class Processes(Supervised):
         self.supervisor = None
         try:
             pickled = picklable(optimizer)
-            self._write(directory, state, pickled, timeout_s, intra_op_threads)
+            self._write(
+                directory, state, optimizer=pickled, timeout_s=timeout_s, intra_op_threads=intra_op_threads,
+                watched=watched,
+            )  # fmt: skip
             with_main = b"__main__" in pickled
             preload = () if optimizer is None else OPTIMIZER_IMPORTS
             self.supervisor = Supervisor(
@@ -61,18 +66,15 @@ class Processes(Supervised):
             self._end()
             raise
 
-    def _write(
-        self, directory: Path, state: Mapping[str, Tensor], optimizer: bytes, timeout_s: float, intra_op_threads: int
-    ) -> None:
-        """What the engines read when they start: their own Program, and the state that all of them map."""
+    def _write(self, directory: Path, state: Mapping[str, Tensor], **told: Any) -> None:
+        """What the engines read when they start: their own Program and what all are ``told``, and the state that all
+        of them map."""
         used = {name for p in self.programs for name in (*p.parameters.values(), *p.stored.values())}
         torch.save({name: state[name].detach().cpu() for name in sorted(used)}, directory / "state")
         ways = routes({p.rank: exchanges(p) for p in self.programs}, len(self.programs[0].batches))
         groups_ = groups(self.programs)
         for program in self.programs:
-            setup = Setup(
-                program, ways[program.rank], groups_, optimizer, len(self.programs), timeout_s, intra_op_threads
-            )
+            setup = Setup(program, ways[program.rank], groups_, num_engines=len(self.programs), **told)
             (directory / f"engine{program.rank}").write_bytes(pickle.dumps(setup))
 
     def step(self, step: Step, *, tensors: bool = True) -> Whole:
@@ -84,13 +86,21 @@ class Processes(Supervised):
         answers = self._step(step, tensors=False, recorded=True)
         return measured_trace([answer.spans for answer in answers], [p.stage for p in self.programs], label)
 
-    def _step(self, step: Step, *, tensors: bool, recorded: bool = False) -> list[Answer]:
+    def usage(self, step: Step, num_steps: int) -> list[Usage]:
+        """Run so many steps, and as many again: what each engine's process had at most, tensors in all of them and
+        resident in the latter.  Tensors are 0 unless these engines are ``watched``."""
+        for number in range(2 * num_steps):
+            answers = self._step(step, tensors=False, afresh=number == num_steps)
+        return [answer.usage for answer in answers]
+
+    def _step(self, step: Step, *, tensors: bool, recorded: bool = False, afresh: bool = False) -> list[Answer]:
         supervisor = self.supervisor
         if supervisor is None:
             raise BadInput("These engines were ended.", "Only running ones make a step.", "Start new ones.")
         try:
             mapped = self.board.write(step.inputs)
-            job = pack(Job(replace(step, inputs={}, losses={}, results={}), tensors, self.board.path, mapped, recorded))
+            bare = replace(step, inputs={}, losses={}, results={})
+            job = pack(Job(bare, tensors, self.board.path, mapped, recorded, afresh))
             for program in self.programs:
                 supervisor.send(program.rank, job)
             answers: dict[int, Answer] = supervisor.gather()

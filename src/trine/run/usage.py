@@ -1,13 +1,13 @@
-"""Memory that a step takes, measured in a process that has done nothing else.
+"""Memory that a step takes, measured in processes that have done nothing else.
 
-The process is forked from a server that has imported torch and started nothing.  It makes the engines, runs two steps,
-forgets its highest size so far, and runs two more: what it then was at most is *resident*.  Then it makes them anew and
-watches them (:mod:`trine.run.live`): what was alive at most is *tensors*, without the inputs of the model, which are
-the caller's.  Engines that are threads share the process, so both are of all of them together.
+For engines that are threads, and for the plain module, the process is forked from a server that has imported torch and
+started nothing.  It makes the engines, runs two steps, forgets its highest size so far, and runs two more: what it then
+was at most is *resident*.  Then it makes them anew and watches them (:mod:`trine.run.live`): what was alive at most is
+*tensors*, without the inputs of the model, which are the caller's.  Engines that are threads share the process, so both
+are of all of them together.  Engines that are processes do the same, each by itself.
 """
 
 import pickle
-import re
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -27,8 +27,9 @@ from trine.program.program import Program
 from trine.run.engine import Step
 from trine.run.job import Job
 from trine.run.live import Live
+from trine.run.memory import Usage, forget_highest, highest_bytes
 from trine.run.plain import Plain
-from trine.run.processes import OPTIMIZER_IMPORTS, picklable
+from trine.run.processes import OPTIMIZER_IMPORTS, Processes, picklable
 from trine.run.replicas import user_files
 from trine.run.supervisor import Supervisor
 from trine.run.threads import Threads
@@ -37,14 +38,6 @@ from trine.run.wire import pack
 NUM_STEPS = 2
 Watched = Callable[[], AbstractContextManager[None]]
 Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Bytes; resident includes the libraries, and is None where the system does not tell it."""
-
-    tensors: int
-    resident: int | None
 
 
 @dataclass(frozen=True)
@@ -74,6 +67,15 @@ def usage_of_programs(programs: tuple[Program, ...], job: Job, step: Step, optim
     used = {name for p in programs for name in (*p.parameters.values(), *p.stored.values())}
     state = {name: value.detach() for name, value in job.state().items() if name in used}
     return _measured("threads", (programs, state, step), optimizer)
+
+
+def usage_of_processes(programs: tuple[Program, ...], job: Job, step: Step, optimizer: Optimizer | None) -> list[Usage]:
+    """Of engines that are processes, each by itself."""
+    found = []
+    for watched in (False, True):
+        with Processes(programs, job.state(), optimizer, watched=watched) as engines:
+            found.append(engines.usage(step, NUM_STEPS))
+    return [Usage(theirs.tensors, own.resident) for own, theirs in zip(*found, strict=True)]
 
 
 def usage_of_module(job: Job, num_threads: int, optimizer: Optimizer | None) -> Usage:
@@ -162,18 +164,3 @@ def tensors(load: Callable[[], Any], make: Make) -> int:
             run.step()
         run.close()
     return run.given_bytes + live.peak()
-
-
-def forget_highest() -> None:
-    """Let the highest resident size start again from the present one, where the system can."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
-
-
-def highest_bytes() -> int | None:
-    """The highest resident size of this process."""
-    status = Path("/proc/self/status")
-    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
-    return int(found[1]) * 1024 if found else None

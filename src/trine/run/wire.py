@@ -3,7 +3,7 @@
 import io
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from trine.program.program import Program
 from trine.run.collect import Report
 from trine.run.engine import Step
+from trine.run.memory import Usage
 from trine.run.routes import Route
 from trine.trace.trace import Span
 
@@ -24,7 +25,8 @@ GO, END = b"go", b"end"  # the two messages to an engine that are not a packed J
 
 @dataclass(frozen=True)
 class Setup:
-    """What one engine is told at the start; ``optimizer`` is pickled by itself so that its failure is named."""
+    """What one engine is told at the start; ``optimizer`` is pickled by itself so that its failure is named; watched:
+    its live tensors are counted, which takes time."""
 
     program: Program
     route: Route
@@ -33,6 +35,7 @@ class Setup:
     num_engines: int
     timeout_s: float
     intra_op_threads: int
+    watched: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,22 +49,24 @@ class Ready:
 
 @dataclass(frozen=True)
 class Job:
-    """One step; its inputs are in the file ``board``."""
+    """One step; its inputs are in the file ``board``; afresh: the highest resident size counts from here."""
 
     step: Step
     tensors: bool
     board: str
     mapped: Mapped
     recorded: bool = False
+    afresh: bool = False
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a step left on an engine."""
+    """What a step left on an engine; usage: what it had at most, no tensors unless it is watched."""
 
     report: Report
     bytes_received: int
     spans: tuple[Span, ...] = ()
+    usage: Usage = field(default_factory=lambda: Usage(0, None))
 
 
 @dataclass(frozen=True)

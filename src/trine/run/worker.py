@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from multiprocessing import connection, parent_process
 from pathlib import Path
@@ -22,6 +22,7 @@ from trine.run import memory
 from trine.run.collect import report
 from trine.run.engine import Engine
 from trine.run.gloo import Gloo, PeerLost, make_groups
+from trine.run.live import Live
 from trine.run.record import recorded
 from trine.run.wire import END, GO, Answer, Failure, Job, Ready, Setup, mapped, pack, read, unpack
 
@@ -87,7 +88,10 @@ def start(setup: Setup, directory: Path) -> Answering:
     )  # fmt: skip
     transport = Gloo(rank, setup.route, make_groups(setup.groups), make_groups(setup.groups, own=True))
     state = torch.load(directory / "state", mmap=True, weights_only=True)  # only the pages of its own tiles are read
-    engine = Engine(setup.program, state, transport, None, pickle.loads(setup.optimizer))
+    live = Live()
+    watched = live.watched if setup.watched else nullcontext
+    with watched():
+        engine = Engine(setup.program, state, transport, None, pickle.loads(setup.optimizer))
     path, board = "", torch.empty(0, dtype=torch.uint8)
 
     def answer(job: Job) -> Answer:
@@ -95,10 +99,13 @@ def start(setup: Setup, directory: Path) -> Answering:
         if job.board != path:
             path, board = job.board, mapped(job.board, Path(job.board).stat().st_size)
         job.step.inputs = read(board, job.mapped)
-        with recorded([engine] if job.recorded else []) as recorders:
+        if job.afresh:
+            memory.forget_highest()
+        with watched(), recorded([engine] if job.recorded else []) as recorders:
             run(engine, transport, job)
+        usage = memory.Usage(live.peak(), memory.highest_bytes())
         spans = tuple(span for recorder in recorders for span in recorder.spans)
-        return Answer(report(engine, job.step, tensors=job.tensors), transport.bytes_received, spans)
+        return Answer(report(engine, job.step, tensors=job.tensors), transport.bytes_received, spans, usage)
 
     return answer
 
