@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.simulate.small import mlp
 
 from trine.errors import BadInput, CannotCut, PlanMismatch, UnknownName
@@ -115,3 +116,23 @@ def test_ranks_count_the_last_axis_fastest() -> None:
     assert [plan.rank(1, c) for c in plan.coordinates()] == list(range(6, 12))
     assert plan.group(1, (1, 2), 0) == (8, 11)
     assert plan.group(0, (1, 2), 1) == (3, 4, 5)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_stages_may_count_faster_than_axes(at: int) -> None:
+    plan = Plan(
+        axes=(Axis("data", 2, "batch"), Axis("tensor", 3, "height")), stage_starts=("a", "b", "c"), stages_at=at
+    )
+    places = [plan.place(rank) for rank in range(24)]
+    assert [plan.rank(*place) for place in places] == list(range(24))
+    assert sorted(places) == [(s, c) for s in range(4) for c in plan.coordinates()]
+    stride = (6, 3, 1)[at]
+    assert plan.rank(1, (0, 0)) == stride
+    assert plan.group(2, (1, 1), 0)[0] == 2 * stride + (1, 1, 4)[at]
+
+
+def test_stages_count_among_the_axes_that_there_are() -> None:
+    graph = mlp(8, 4)
+    plan = replace(build(graph, data=2, stages=2, batch=8), stages_at=2)
+    with pytest.raises(BadInput, match="The plan has 1 axes"):
+        check(plan, graph, 8)

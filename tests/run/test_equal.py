@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
+import msgspec
 import pytest
 import torch
 from tests.run.nets import NAMES, PLANS, job, plan
@@ -36,6 +37,14 @@ def test_training_equals_one_engine(model: str, name: str, on: str) -> None:
     for share in verdict.shares:
         # a graph as small as this has more of its work in what is not cut by features: gates, masks, norms
         assert share.of_having >= (0.9 if share.cut in FEATURES else 0.95), share.whole
+
+
+@pytest.mark.parametrize("on", ["lockstep", "threads"])
+def test_training_equals_one_engine_where_stages_are_neighbours(on: str) -> None:
+    made = msgspec.structs.replace(plan("net", "stages x tiles"), stages_at=1)
+    assert [p.stage for p in job("net").compiled(made).programs()] == [0, 1, 0, 1]
+    verdict = judge(job("net"), made, on, STEPS, reference("net", made.micro_batches))
+    assert verdict.equal, verdict.worst()
 
 
 @pytest.mark.parametrize("name", PLANS["whole"])

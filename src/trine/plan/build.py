@@ -189,6 +189,11 @@ def check(plan: Plan, graph: Graph, batch: int | None = None) -> None:
             f"The stages start at {listing(plan.stage_starts)}, which is not their order in the model.",
             "Each stage starts after the one before it, and none at the first operator.",
         )
+    if not 0 <= plan.stages_at <= len(plan.axes):
+        raise BadInput(
+            f"{plan.stages_at} axes are to count slower than the stages.", f"The plan has {len(plan.axes)} axes.",
+            "Let stages_at be 0, where engines are numbered stage by stage.",
+        )  # fmt: skip
     _check_runs(plan, names)
     rows = batch if batch is not None else sizes.get("batch", 1)
     if not 1 <= plan.micro_batches <= rows:

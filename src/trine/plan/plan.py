@@ -1,6 +1,7 @@
 """Plan: how one model is spread over engines.  A value that a person can read, edit and check.
 
-Engines are numbered stage by stage; inside a stage the last axis counts fastest.
+Engines are numbered like the digits of a number: the axes in their order, the last one counting fastest, and the stages
+before them all unless ``stages_at`` says where.  Neighbours in this order should be neighbours in the cluster.
 """
 
 from collections.abc import Iterator
@@ -49,6 +50,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         itself instead of getting them from its neighbours; elsewhere they are exchanged.
     border_first: what neighbours will read is computed and sent before the rest of a tile, so that halos are under way
         while engines compute; borders are computed twice.
+    stages_at: how many of the axes count slower than the stages; 0: engines are numbered stage by stage.
     """
 
     model: str = ""
@@ -64,6 +66,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attention: Attention = "gather"
     recomputed_halos: tuple[tuple[str, str], ...] = ()
     border_first: bool = False
+    stages_at: int = 0
 
     @property
     def num_stages(self) -> int:
@@ -90,9 +93,24 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def rank(self, stage: int, coords: tuple[int, ...]) -> int:
         """The engine's number."""
         index = 0
-        for axis, coord in zip(self.axes, coords, strict=True):
-            index = index * axis.size + coord
-        return stage * self.stage_size + index
+        for size, digit in zip(self._sizes, self._digits(stage, coords), strict=True):
+            index = index * size + digit
+        return index
+
+    def place(self, rank: int) -> tuple[int, tuple[int, ...]]:
+        """The stage and the coordinates of an engine: the inverse of ``rank``."""
+        digits: list[int] = []
+        for size in reversed(self._sizes):
+            rank, digit = divmod(rank, size)
+            digits.insert(0, digit)
+        return digits.pop(self.stages_at), tuple(digits)
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        return self._digits(self.num_stages, tuple(axis.size for axis in self.axes))
+
+    def _digits(self, stage: int, coords: tuple[int, ...]) -> tuple[int, ...]:
+        return (*coords[: self.stages_at], stage, *coords[self.stages_at :])
 
     def group(self, stage: int, coords: tuple[int, ...], axis: int) -> tuple[int, ...]:
         """Ranks of the engines that differ from this one along one axis only, itself included, in order."""
@@ -119,4 +137,5 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         line += ", ring attention" if self.attention == "ring" else ""
         runs = len(self.recomputed_halos)
         line += ", halos recomputed" + (f" in {runs} runs" if runs > 1 else "") if runs else ""
-        return line + (", borders first" if self.border_first else "")
+        line += ", borders first" if self.border_first else ""
+        return line + (f", {self.axes[self.stages_at - 1].name} outside of stages" if self.stages_at else "")

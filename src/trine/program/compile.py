@@ -93,9 +93,7 @@ class Compiled:
 
     def program(self, rank: int) -> Program:
         """The Program of one engine."""
-        stage, index = divmod(rank, self.plan.stage_size)
-        coords = list(self.plan.coordinates())[index]
-        return _Engine(self, stage, coords).program()
+        return _Engine(self, *self.plan.place(rank)).program()
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
