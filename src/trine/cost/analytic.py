@@ -9,12 +9,16 @@ the corner smoothed.  e, eb, p and t0 were fitted on half of the fp16 matrix pro
 sizes are left out.
 """
 
+from typing import Any
+
 import msgspec
+import numpy as np
 
 from trine.cluster.cluster import Engine
 from trine.cost.profile import Profile
 from trine.errors import BadInput
 
+Array = np.ndarray[Any, Any]
 UNCALIBRATED_COMPUTE, UNCALIBRATED_MEMORY, UNCALIBRATED_SHARPNESS = 0.75, 0.85, 1.8
 """Shares of the printed peaks for an engine that nobody measured, between the fits below: expect 30 to 45 % error."""
 
@@ -48,6 +52,15 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
         # the larger term is taken out, so that no power over- or underflows
         corner: float = (1 + (low / high) ** self.sharpness) ** (1 / self.sharpness)
         return self.launch_s + high * corner
+
+    def times_s(self, num_flops: Array, num_bytes: Array) -> Array:
+        """The same for many operators at once."""
+        compute = num_flops / (self.peak_flops_per_s * self.compute_efficiency)
+        memory = num_bytes / (self.bandwidth_bytes_per_s * self.memory_efficiency)
+        high = np.maximum(compute, memory)
+        share = np.divide(np.minimum(compute, memory), high, out=np.zeros_like(high), where=high > 0)
+        result: Array = self.launch_s + high * (1 + share**self.sharpness) ** (1 / self.sharpness)
+        return result
 
 
 def from_engine(engine: Engine, dtype: str, *, num_sharing: int = 1, shared_bandwidth: float | None = None) -> Roofline:

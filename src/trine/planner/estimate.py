@@ -1,0 +1,287 @@
+"""Estimate: time and memory of a plan from an outline, without compiling it.
+
+    training     w_1 + … + w_p + (m - 1) max w + messages + combine + optimizer      (1F1B: Narayanan et al., 2021, 2.2)
+    inference    the same with forward times alone, without the last two
+
+w_s is what stage s takes for one of m micro-batches, talk along the axes included.  Stages are cut where the largest w
+is least: by bisection on it, with each stage as long as that and memory allow, which is optimal since both only grow.
+Left out: waiting by jitter, talk hidden behind work, and what engines that share a link take from each other.
+"""
+
+from itertools import pairwise
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from trine.cluster.cluster import Cluster, Engine
+from trine.cost.analytic import Roofline
+from trine.cost.collectives import over_cluster_s
+from trine.plan.plan import FEATURES
+from trine.planner.outline import Array, Outline, Talk
+
+HALVINGS = 24  # of the interval in which the largest stage's time is sought
+RooflineOf = Callable[[int, str, str, bool], Roofline]  # engine, kind of work, data type, backward
+
+
+@dataclass(frozen=True, order=True)
+class Degrees:
+    """How many ways: data x stages x the outline's tiles, micro-batches of ``rows`` rows on each engine.
+
+    stages_inside: stages are side by side and data outside of them, else the other way round.
+    """
+
+    data: int
+    stages: int
+    rows: int
+    micro_batches: int
+    stages_inside: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of a step in parts, bytes that the engines of each stage need, and where stages start (units)."""
+
+    time_s: float
+    bubble_s: float
+    talk_s: float
+    messages_s: float
+    combine_s: float
+    optimizer_s: float
+    needs_bytes: tuple[float, ...]
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Engines with what their work costs.  states: of the optimizer, for each parameter."""
+
+    cluster: Cluster
+    roofline: RooflineOf
+    states: float = 1.0
+    known: dict[tuple[object, ...], float] = field(default_factory=dict)
+
+    def talk_s(self, operation: str, engines: Sequence[int], num_bytes: float) -> float:
+        """Seconds of a collective; of a message between neighbours, over the slowest of the links."""
+        if len(engines) < 2:
+            return 0.0
+        key = (operation, engines[0], engines[1] - engines[0], len(engines), num_bytes)
+        if key not in self.known:
+            if operation == "p2p":
+                pairs = pairwise(engines)
+                self.known[key] = max(self.cluster.link(a, b).time_s(num_bytes) for a, b in pairs)
+            else:
+                self.known[key] = over_cluster_s(operation, self.cluster, engines, num_bytes)
+        return self.known[key]
+
+    @cached_property
+    def distinct(self) -> dict[int, int]:
+        """Engine → the first that is equal to it."""
+        known: list[tuple[Engine, int]] = []  # few, though engines be many
+        result = {}
+        for rank, engine in enumerate(self.cluster.engines):
+            first = next((r for other, r in known if other is engine or other == engine), None)
+            if first is None:
+                known.append((engine, first := rank))
+            result[rank] = first
+        return result
+
+
+class Estimator:
+    """Estimates of one outline on one fleet; what several of them share is computed once."""
+
+    def __init__(self, outline: Outline, fleet: Fleet) -> None:
+        self.outline, self.fleet = outline, fleet
+        self.tiles = outline.num_tiles
+        self.units: dict[int, Array] = {}
+        self.work: dict[tuple[int, int], Array] = {}
+        self.cuts: dict[tuple[object, ...], tuple[int, ...] | None] = {}
+        self.allowed = np.array([i for i, name in enumerate(outline.starts) if name and i > 0], np.int64)
+        self.smallest = min(engine.memory_bytes for engine in fleet.cluster.engines)
+
+    def work_s(self, rows: int, engine: int) -> Array:
+        """Seconds of each unit's own work for so many rows, forward and backward."""
+        engine = self.fleet.distinct[engine]
+        if (rows, engine) not in self.work:
+            flops, traffic = self.outline.flops.at(rows), self.outline.traffic.at(rows)
+            result = np.zeros(self.outline.num_units)
+            for number, (kind, dtype) in enumerate(self.outline.classes):
+                mine = self.outline.class_of == number
+                ahead = self.fleet.roofline(engine, kind, dtype, False)
+                result[mine] = ahead.times_s(flops[mine], traffic[mine])
+                if self.outline.training:
+                    back = self.fleet.roofline(engine, kind, dtype, True)
+                    mine &= self.outline.active
+                    result[mine] += back.times_s(2 * flops[mine], 2 * traffic[mine])
+            self.work[rows, engine] = result
+        return self.work[rows, engine]
+
+    def moved_s(self, num_bytes: float) -> float:
+        """One pass over that many bytes."""
+        return self.fleet.roofline(0, "matmul", "float32", False).time_s(0.0, num_bytes)
+
+    def talk_s(self, talk: Talk, rows: int, engines: Sequence[int]) -> float:
+        """Seconds of one talk, there and back, with what is put together from it."""
+        received, made = (per_row * rows + fixed for per_row, fixed in (talk.received, talk.made))
+        if talk.over_data and talk.operation == "all_gather":  # of two coordinates in the outline
+            received, made = received * len(engines) / 2, made * len(engines) / 2
+        once = self.fleet.talk_s(talk.operation, engines, received)
+        back = self.outline.training and talk.active
+        return (2 if back else 1) * once + self.moved_s(2 * made) + (self.moved_s(4 * made) if back else 0.0)
+
+    def unit_s(self, rows: int) -> Array:
+        """Work and the tiles' talk of each unit, on the first engine."""
+        if rows not in self.units:
+            result, group = self.work_s(rows, 0).copy(), range(self.tiles)
+            for talk in self.outline.talks:
+                if not talk.over_data:
+                    result[talk.unit] += self.talk_s(talk, rows, group)
+            self.units[rows] = result
+        return self.units[rows]
+
+    def bound_s(self, degrees: Degrees) -> float:
+        """No plan of these degrees takes less: work alone, in stages of equal length."""
+        fastest = min(self.work_s(degrees.rows, rank).sum() for rank in set(self.fleet.distinct.values()))
+        return float(fastest) / degrees.stages * (degrees.micro_batches + degrees.stages - 1)
+
+    def estimate(self, degrees: Degrees) -> Estimate | None:
+        """None where no division into stages fits the memory."""
+        d, p, t, m = degrees.data, degrees.stages, self.tiles, degrees.micro_batches
+        over_data, over_stages = (p * t, t) if degrees.stages_inside else (t, d * t)
+        group = range(0, d * over_data, over_data)
+        units, talk = self.unit_s(degrees.rows), 0.0
+        if d > 1:
+            units = units.copy()
+            for each in self.outline.talks:
+                if each.over_data:
+                    units[each.unit] += self.talk_s(each, degrees.rows, group)
+        speeds = self.speeds(degrees, over_data, over_stages)
+        starts = self.cut(degrees, units, speeds)
+        if starts is None:
+            return None
+        edges = [0, *starts, self.outline.num_units]
+        running = np.concatenate(([0.0], np.cumsum(units)))
+        stages = [float(running[b] - running[a]) / v for a, b, v in zip(edges, edges[1:], speeds, strict=False)]
+        work = np.concatenate(([0.0], np.cumsum(self.work_s(degrees.rows, 0))))
+        slowest = max(range(p), key=stages.__getitem__)
+        talk = stages[slowest] - float(work[edges[slowest + 1]] - work[edges[slowest]]) / speeds[slowest]
+        crossing = self.outline.crossing.at(degrees.rows)
+        way = 2 if self.outline.training else 1
+        sent = [
+            way * self.fleet.talk_s("p2p", (s * over_stages, (s + 1) * over_stages), float(crossing[start]))
+            for s, start in enumerate(starts)
+        ]
+        combine = optimizer = 0.0
+        if self.outline.training:
+            trained = [float(self.outline.trained[a:b].sum()) for a, b in pairwise(edges)]
+            combine = self.combine_s(max(trained), degrees, over_data)
+            optimizer = self.moved_s(5 * max(trained))
+        fill = sum(stages) - stages[slowest] + sum(sent)
+        total = m * stages[slowest] + fill + combine + optimizer
+        return Estimate(
+            total, fill - sum(sent), m * talk, sum(sent), combine, optimizer, self.needs(degrees, edges), starts
+        )
+
+    def speeds(self, degrees: Degrees, over_data: int, over_stages: int) -> tuple[float, ...]:
+        """Of each stage, in units of the first engine's: its data coordinates share the rows by their speed, and among
+        tiles the slowest sets the pace."""
+        if len(set(self.fleet.distinct.values())) == 1:
+            return (1.0,) * degrees.stages
+        first = float(self.work_s(degrees.rows, 0).sum())
+        result = []
+        for stage in range(degrees.stages):
+            each = [
+                min(
+                    first / float(self.work_s(degrees.rows, stage * over_stages + c * over_data + tile).sum())
+                    for tile in range(self.tiles)
+                )
+                for c in range(degrees.data)
+            ]
+            result.append(sum(each) / len(each))
+        return tuple(result)
+
+    def combine_s(self, num_bytes: float, degrees: Degrees, over_data: int) -> float:
+        """The sum of gradients over the data axis; over the tiles too where these do not cut weights."""
+        cut = self.outline.axis is None or self.outline.axis.cut in FEATURES
+        tiles = range(1 if cut else self.tiles)
+        engines = [c * over_data + tile for c in range(degrees.data) for tile in tiles]
+        if len(engines) < 2:
+            return 0.0
+        key = ("combine", over_data, len(tiles), degrees.data, num_bytes)
+        if key not in self.fleet.known:
+            self.fleet.known[key] = over_cluster_s("all_reduce", self.fleet.cluster, engines, num_bytes)
+        return self.fleet.known[key] + self.moved_s(2 * num_bytes)
+
+    def cut(self, degrees: Degrees, units: Array, speeds: tuple[float, ...]) -> tuple[int, ...] | None:
+        """The units at which stages 1, 2, … begin, so that the slowest takes least; None if nothing fits."""
+        if degrees.stages == 1:
+            return () if max(self.needs(degrees, [0, self.outline.num_units])) <= self.smallest else None
+        key = (degrees.stages, degrees.rows, min(degrees.micro_batches, degrees.stages), degrees.data > 1, speeds)
+        if key not in self.cuts:
+            self.cuts[key] = self._cut(degrees, units, speeds)
+        return self.cuts[key]
+
+    def _cut(self, degrees: Degrees, units: Array, speeds: tuple[float, ...]) -> tuple[int, ...] | None:
+        if len(self.allowed) < degrees.stages - 1:
+            return None
+        running = np.concatenate(([0.0], np.cumsum(units)))
+        flights = [self.in_flight(degrees, stage) for stage in range(degrees.stages)]
+        low, high = float(units.sum()) / sum(speeds), float(units.sum()) / min(speeds)
+        memory = self._running_needs(degrees)
+        best = self._reach(high, running, memory, flights, speeds)
+        if best is None:
+            return None
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            found = self._reach(middle, running, memory, flights, speeds)
+            if found is None:
+                low = middle
+            else:
+                best, high = found, middle
+        return best
+
+    def _running_needs(self, degrees: Degrees) -> tuple[Array, Array]:
+        """Running sums of what rests, and of what a micro-batch in flight keeps."""
+        states = (2 + self.fleet.states) if self.outline.training else 1.0
+        rests = states * self.outline.trained + (self.outline.resting - self.outline.trained)
+        kept = self.outline.kept.at(degrees.rows) if self.outline.training else np.zeros_like(rests)
+        zero = np.zeros(1)
+        return np.concatenate((zero, np.cumsum(rests))), np.concatenate((zero, np.cumsum(kept)))
+
+    def in_flight(self, degrees: Degrees, stage: int) -> int:
+        """Micro-batches that a stage holds at once under 1F1B."""
+        return min(degrees.micro_batches, degrees.stages - stage)
+
+    def _reach(
+        self, limit_s: float, running: Array, memory: tuple[Array, Array], flights: Sequence[int],
+        speeds: Sequence[float],
+    ) -> tuple[int, ...] | None:  # fmt: skip
+        """Stages of at most that time, each as long as it may be; None if they do not reach the end."""
+        starts: list[int] = []
+        position, count, end = 0, len(speeds), len(running) - 1
+        for stage in range(count):
+            fits = running - running[position] <= limit_s * speeds[stage] * (1 + 1e-12)
+            needs = memory[0] - memory[0][position] + flights[stage] * (memory[1] - memory[1][position])
+            fits &= needs <= self.smallest
+            if stage == count - 1:
+                return tuple(starts) if fits[end] else None
+            last = len(self.allowed) - (count - 2 - stage)  # leave a start for each stage behind
+            can = self.allowed[:last]
+            can = can[(can > position) & fits[can]]
+            if not len(can):
+                return None
+            position = int(can[-1])
+            starts.append(position)
+        return None
+
+    def needs(self, degrees: Degrees, edges: Sequence[int]) -> tuple[float, ...]:
+        """Bytes of the engines of each stage: what rests, what is kept, and what lives inside one unit."""
+        rests, kept = self._running_needs(degrees)
+        traffic = self.outline.traffic.at(degrees.rows) - self.outline.resting
+        return tuple(
+            float(
+                rests[b] - rests[a] + self.in_flight(degrees, s) * (kept[b] - kept[a]) + traffic[a:b].max(initial=0.0)
+            )
+            for s, (a, b) in enumerate(pairwise(edges))
+        )
