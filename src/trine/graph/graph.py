@@ -6,6 +6,7 @@ Arguments of an operator are plain JSON values.  A tensor is named by the string
 
 import hashlib
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
@@ -46,7 +47,7 @@ class Tensor(msgspec.Struct, frozen=True):
         return "float" in self.dtype
 
 
-class Operator(msgspec.Struct, frozen=True):
+class Operator(msgspec.Struct, frozen=True, dict=True):
     """One operation: ``target`` is ``"aten.conv2d.default"`` or ``"trine.NAME"``, ``args`` maps the schema's names
     (defaults filled in) to values, ``outputs`` names the results (``None`` for one that nobody uses)."""
 
@@ -57,12 +58,12 @@ class Operator(msgspec.Struct, frozen=True):
     module: str = ""
     source: str = ""
 
-    @property
+    @cached_property
     def base(self) -> str:
         """The target without namespace and overload: ``"conv2d"``."""
         return self.target.split(".")[1]
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Names of the tensors it takes, in order of the arguments, repeated as often as they are used."""
         return tuple(refs(self.args))

@@ -8,10 +8,10 @@ is least: by bisection on it, with each stage as long as that and memory allow, 
 Left out: waiting by jitter, talk hidden behind work, and what engines that share a link take from each other.
 """
 
-from itertools import pairwise
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 

@@ -1,0 +1,147 @@
+"""Search: the best degrees of data, stages and tiles on any number of engines, by estimates.
+
+For every way to cut tensors there is one outline; for each, data x stages x rows of a micro-batch are gone through from
+the most engines down, and what cannot beat the best found by its work alone is passed over.  Degrees are taken from one
+fixed list, so that more engines only ever add plans.  One engine, and some engines idle, are always among them.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from trine.errors import TrineError
+from trine.graph.graph import Graph
+from trine.plan.build import cut_sizes
+from trine.plan.plan import FEATURES, SPACE, Axis
+from trine.planner.estimate import Degrees, Estimate, Estimator, Fleet
+from trine.planner.outline import Outline
+from trine.units import BYTES
+
+MOST_TILES = 64  # engines among which one tensor is cut
+KEPT = 64  # candidates that are remembered, the best first
+OutlineOf = Callable[[Axis | None], Outline]
+TILED = (*SPACE, *FEATURES)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Degrees under a cut, with what they should give."""
+
+    axis: Axis | None
+    outline: Outline
+    degrees: Degrees
+    estimate: Estimate
+
+    @property
+    def num_engines(self) -> int:
+        return self.outline.num_tiles * self.degrees.data * self.degrees.stages
+
+    @property
+    def order(self) -> tuple[float, int, Degrees, str]:
+        """By time; of equal ones the one with the fewest engines."""
+        cut = self.axis.cut if self.axis is not None else ""
+        return self.estimate.time_s, self.num_engines, self.degrees, cut
+
+
+@dataclass
+class Found:
+    """What a search found: candidates, the best first; what each other combination died of; how many were estimated;
+    cuts that were not looked at since the time was over."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    died: dict[str, str] = field(default_factory=dict)
+    num_estimated: int = 0
+    left: tuple[str, ...] = ()
+
+    @property
+    def best_s(self) -> float:
+        return self.candidates[0].estimate.time_s if self.candidates else float("inf")
+
+
+def degrees_up_to(limit: int, odds: tuple[int, ...] = (1, 3, 5, 7)) -> list[int]:
+    """1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 …: a power of two times one of these."""
+    every = {odd << shift for odd in odds for shift in range(limit.bit_length())}
+    return sorted(number for number in every if number <= limit)
+
+
+def tilings(graph: Graph, num_engines: int) -> Iterator[Axis | None]:
+    """The ways to cut tensors: not at all, and each dimension that the model has in each number of parts."""
+    yield None
+    sizes = cut_sizes(graph)
+    cuts = [cut for cut in TILED if cut in sizes and not (cut == "channel" and "heads" in sizes)]
+    if sizes.get("width") == sizes.get("height"):  # the one is as good as the other
+        cuts = [cut for cut in cuts if cut != "width"]
+    for size in degrees_up_to(min(num_engines, MOST_TILES), (1, 3))[1:]:
+        for cut in cuts:
+            if size <= sizes[cut] and (cut not in FEATURES or sizes[cut] % size == 0):
+                yield Axis("tensor", size, cut)
+
+
+def search(graph: Graph, outline_of: OutlineOf, fleet: Fleet, batch: int, budget_s: float | None = None) -> Found:
+    """All of it, or what ``budget_s`` allows: at least the plans that cut no tensor."""
+    found, end = Found(), float("inf") if budget_s is None else time.monotonic() + budget_s
+    axes = list(tilings(graph, fleet.cluster.num_engines))
+    for number, axis in enumerate(axes):
+        if number and time.monotonic() > end:
+            found.left = tuple(f"{a.cut} {a.size}" for a in axes[number:] if a is not None)
+            break
+        try:
+            outline = outline_of(axis)
+        except TrineError as error:
+            found.died[f"tensor {axis.size} ({axis.cut})" if axis is not None else "one engine"] = str(error)
+            continue
+        _look(found, Estimator(outline, fleet), axis, batch)
+    found.candidates.sort(key=lambda candidate: candidate.order)
+    return found
+
+
+def _look(found: Found, estimator: Estimator, axis: Axis | None, batch: int) -> None:
+    """All degrees under one cut."""
+    room = estimator.fleet.cluster.num_engines // estimator.tiles
+    name = f"tensor {axis.size} ({axis.cut}) × " if axis is not None else ""
+    for stages in degrees_up_to(min(room, len(estimator.allowed) + 1)):
+        fitted, least = False, float("inf")
+        for degrees in _ways(stages, room // stages, batch):
+            if (
+                len(found.candidates) >= KEPT
+                and estimator.bound_s(degrees) >= found.candidates[KEPT - 1].estimate.time_s
+            ):
+                fitted = True
+                continue
+            estimate = estimator.estimate(degrees)
+            found.num_estimated += 1
+            if estimate is None:
+                continue
+            need = max(estimate.needs_bytes)
+            least = min(least, need)
+            if need > estimator.smallest:
+                continue
+            fitted = True
+            found.candidates.append(Candidate(axis, estimator.outline, degrees, estimate))
+        found.candidates.sort(key=lambda candidate: candidate.order)
+        del found.candidates[KEPT:]
+        if not fitted:
+            need_text = f"at least {BYTES.format(int(least))}" if least < float("inf") else "more"
+            found.died[f"{name}stages {stages}"] = (
+                f"Too little memory: an engine needs {need_text}, and there are {BYTES.format(estimator.smallest)}."
+            )
+
+
+def _ways(stages: int, most: int, batch: int) -> Iterator[Degrees]:
+    """Data and micro-batches, the most engines first.  The order of stages and data on the engines goes both ways."""
+    for data in reversed(degrees_up_to(min(most, batch))):
+        share = -(-batch // data)
+        for rows in _rows(share):
+            m = -(-share // rows)
+            if m * data > batch:  # some would be empty
+                continue
+            for inside in (False, True) if stages > 1 and data > 1 else (False,):
+                yield Degrees(data, stages, rows, m, inside)
+
+
+def _rows(share: int) -> Sequence[int]:
+    """Rows of a micro-batch: the share, and halves of it."""
+    result = [share]
+    while result[-1] > 1:
+        result.append(-(-result[-1] // 2))
+    return result
