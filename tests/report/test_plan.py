@@ -51,11 +51,38 @@ def test_a_plan_by_hand_may_have_more_engines_than_the_search(verb: str, words: 
     assert main([verb, NET, "--batch", "8", *words]) == 0
 
 
-def test_the_search_says_how_many_engines_it_covers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", NET, "--cluster", "a100-80gbx8"]) == 2
-    message = capsys.readouterr().err
-    assert "search covers 4" in message
-    assert "by hand" in message
+def test_many_engines_are_searched_by_estimates(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    answers = []
+    for number in range(2):
+        file = tmp_path / f"{number}.json"
+        assert main(["plan", NET, "--cluster", "a100-80gbx8", "--batch", "16", "--json", str(file)]) == 0
+        answers.append(file.read_bytes())
+    assert answers[0] == answers[1]
+    told = capsys.readouterr().out
+    assert "combinations estimated, the best" in told
+    assert any(line.startswith("one engine") for line in told.splitlines())
+
+
+def test_what_would_be_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["--what-if", "link=2x", "--what-if", "compute=0.5"]
+    assert main(["plan", NET, "--cluster", "a100-80gbx8", "--batch", "16", *changes]) == 0
+    told = capsys.readouterr().out
+    assert "With link 2x: " in told
+    assert "With compute 0.5x: " in told
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--what-if", "link=2x"], "for this machine"),
+        (["--cluster", "l4x2", "--data", "2", "--what-if", "link=2x"], "by hand"),
+        (["--cluster", "l4x2", "--what-if", "clock=2x"], "link, compute, bandwidth, memory"),
+        (["--cluster", "l4x2", "--what-if", "link=0x"], "link=2x"),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", NET, "--batch", "8", *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_plan_needs_a_cluster_of_its_size() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from trine.cli import values
 from trine.cli.values import InputShape, Setting
+from trine.cluster.what_if import Change
 from trine.errors import BadInput
 from trine.plan.plan import CUTS, BatchNorm, Halo, Schedule
 from trine.units import TIME
@@ -136,13 +137,25 @@ class HowOptions:
         "lockstep, threads or processes; for verify several with commas.",
         values.several(values.choice("lockstep", "threads", "processes")),
     )
-    budget_s: float | None = _option("--budget", "TIME", "Stop measuring after: 3m.", values.quantity(TIME))
+    budget_s: float | None = _option(
+        "--budget", "TIME", "Stop measuring (plan: searching) after: 3m.", values.quantity(TIME)
+    )
     no_measure: bool = _flag(
         "--no-measure", "Run no plan: predict only, after this machine was calibrated and single operators were timed."
     )
     integer: bool = _flag(
         "--integer", "Hold the pieces of every operator that is exact on small integers against the whole, bit for bit."
     )
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What the search for a plan looks at beside."""
+
+    what_if: tuple[Change, ...] = _option(
+        "--what-if", "KEY=FACTOR", "The best plan if the cluster's link, compute, bandwidth or memory were so many "
+        "times as fast or large: link=2x.", values.change, True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -174,6 +187,7 @@ class Options:
     plan: PlanOptions = PlanOptions()
     scenario: ScenarioOptions = ScenarioOptions()
     how: HowOptions = HowOptions()
+    search: SearchOptions = SearchOptions()
     output: OutputOptions = OutputOptions()
     tables: TableOptions = TableOptions()
     cache: Path | None = None

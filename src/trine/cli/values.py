@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
 
+from trine.cluster.what_if import CHANGES, Change
 from trine.errors import BadInput, UnknownName
 from trine.units import Quantity
 
@@ -121,6 +122,17 @@ def setting(text: str, option: str) -> Setting:
     if not equals or not key.strip():
         raise BadInput(f"{option} {text} was given.", "It takes key=value.", f"For example: {option} num_classes=10")
     return Setting(key.strip(), value.strip())
+
+
+def change(text: str, option: str) -> Change:
+    """Return what changes and by which factor, from "link=2x"."""
+    what, equals, factor = text.partition("=")
+    if what in CHANGES and equals and re.fullmatch(r"\d{0,6}\.?\d{1,6}x?", factor) and float(factor.rstrip("x")) > 0:
+        return Change(what, float(factor.rstrip("x")))
+    raise BadInput(
+        f"{option} {text} was given.", f"It takes one of {', '.join(CHANGES)} and a factor.",
+        f"For example: {option} link=2x",
+    )  # fmt: skip
 
 
 def input_shape(text: str, option: str) -> InputShape:

@@ -11,7 +11,8 @@ Left out: waiting by jitter, talk hidden behind work, and what engines that shar
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
+from math import comb
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from trine.plan.plan import FEATURES
 from trine.planner.outline import Array, Outline, Talk
 
 HALVINGS = 24  # of the interval in which the largest stage's time is sought
+MOST_DIVISIONS = 60  # into stages, of which each is looked at
 RooflineOf = Callable[[int, str, str, bool], Roofline]  # engine, kind of work, data type, backward
 
 
@@ -41,7 +43,8 @@ class Degrees:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of a step in parts, bytes that the engines of each stage need, and where stages start (units)."""
+    """Seconds of a step, and the parts of it that are not the slowest stage's own work; bytes that the engines of each
+    stage need; bytes that the busiest engine sends; and where stages start (units)."""
 
     time_s: float
     bubble_s: float
@@ -50,7 +53,17 @@ class Estimate:
     combine_s: float
     optimizer_s: float
     needs_bytes: tuple[float, ...]
+    sent_bytes: float
     starts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of each unit for one micro-batch on an engine like the first, and the speed of each stage's engines in
+    units of that one's."""
+
+    units: Array
+    speeds: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,11 @@ class Fleet:
                 self.known[key] = over_cluster_s(operation, self.cluster, engines, num_bytes)
         return self.known[key]
 
+    @property
+    def unequal(self) -> bool:
+        """Whether there are different engines."""
+        return len(set(self.distinct.values())) > 1
+
     @cached_property
     def distinct(self) -> dict[int, int]:
         """Engine → the first that is equal to it."""
@@ -98,7 +116,7 @@ class Estimator:
         self.work: dict[tuple[int, int], Array] = {}
         self.cuts: dict[tuple[object, ...], tuple[int, ...] | None] = {}
         self.allowed = np.array([i for i, name in enumerate(outline.starts) if name and i > 0], np.int64)
-        self.smallest = min(engine.memory_bytes for engine in fleet.cluster.engines)
+        self.room_bytes: float = min(engine.memory_bytes for engine in fleet.cluster.engines)
 
     def work_s(self, rows: int, engine: int) -> Array:
         """Seconds of each unit's own work for so many rows, forward and backward."""
@@ -147,19 +165,32 @@ class Estimator:
 
     def estimate(self, degrees: Degrees) -> Estimate | None:
         """None where no division into stages fits the memory."""
-        d, p, t, m = degrees.data, degrees.stages, self.tiles, degrees.micro_batches
-        over_data, over_stages = (p * t, t) if degrees.stages_inside else (t, d * t)
-        group = range(0, d * over_data, over_data)
-        units, talk = self.unit_s(degrees.rows), 0.0
-        if d > 1:
-            units = units.copy()
-            for each in self.outline.talks:
-                if each.over_data:
-                    units[each.unit] += self.talk_s(each, degrees.rows, group)
-        speeds = self.speeds(degrees, over_data, over_stages)
-        starts = self.cut(degrees, units, speeds)
-        if starts is None:
-            return None
+        pace = self.pace(degrees)
+        starts = self.cut(degrees, pace)
+        return None if starts is None else self.at(degrees, pace, starts)
+
+    def strides(self, degrees: Degrees) -> tuple[int, int]:
+        """How far apart neighbours along data and along stages are."""
+        if degrees.stages_inside:
+            return degrees.stages * self.tiles, self.tiles
+        return self.tiles, degrees.data * self.tiles
+
+    def pace(self, degrees: Degrees) -> Pace:
+        """What units take, talk over the data axis included, and how fast stages are."""
+        over_data, _ = self.strides(degrees)
+        units = self.unit_s(degrees.rows)
+        talks = [talk for talk in self.outline.talks if talk.over_data and degrees.data > 1]
+        if talks:
+            units, group = units.copy(), range(0, degrees.data * over_data, over_data)
+            for talk in talks:
+                units[talk.unit] += self.talk_s(talk, degrees.rows, group)
+        return Pace(units, self.speeds(degrees))
+
+    def at(self, degrees: Degrees, pace: Pace, starts: tuple[int, ...]) -> Estimate:
+        """With stages that start at these units."""
+        p, m = degrees.stages, degrees.micro_batches
+        over_data, over_stages = self.strides(degrees)
+        units, speeds = pace.units, pace.speeds
         edges = [0, *starts, self.outline.num_units]
         running = np.concatenate(([0.0], np.cumsum(units)))
         stages = [float(running[b] - running[a]) / v for a, b, v in zip(edges, edges[1:], speeds, strict=False)]
@@ -177,34 +208,54 @@ class Estimator:
             trained = [float(self.outline.trained[a:b].sum()) for a, b in pairwise(edges)]
             combine = self.combine_s(max(trained), degrees, over_data)
             optimizer = self.moved_s(5 * max(trained))
-        fill = sum(stages) - stages[slowest] + sum(sent)
-        total = m * stages[slowest] + fill + combine + optimizer
+        bubble = sum(stages) - stages[slowest]
         return Estimate(
-            total, fill - sum(sent), m * talk, sum(sent), combine, optimizer, self.needs(degrees, edges), starts
-        )
+            time_s=m * stages[slowest] + bubble + sum(sent) + combine + optimizer, bubble_s=bubble, talk_s=m * talk,
+            messages_s=sum(sent), combine_s=combine, optimizer_s=optimizer, needs_bytes=self.needs(degrees, edges),
+            sent_bytes=self.sent_bytes(degrees, edges), starts=starts,
+        )  # fmt: skip
 
-    def speeds(self, degrees: Degrees, over_data: int, over_stages: int) -> tuple[float, ...]:
-        """Of each stage, in units of the first engine's: its data coordinates share the rows by their speed, and among
-        tiles the slowest sets the pace."""
-        if len(set(self.fleet.distinct.values())) == 1:
+    def sent_bytes(self, degrees: Degrees, edges: Sequence[int]) -> float:
+        """What the busiest engine sends in a step."""
+        way = 2 if self.outline.training else 1
+        talked = np.zeros(self.outline.num_units + 1)
+        for talk in self.outline.talks:
+            n = degrees.data if talk.over_data else self.tiles
+            num_bytes = talk.received[0] * degrees.rows + talk.received[1]
+            share = {"p2p": 1.0, "all_reduce": 2 * (n - 1) / n}.get(talk.operation, (n - 1) / n)
+            talked[talk.unit + 1] += share * num_bytes * (way if talk.active else 1)
+        running, crossing = np.cumsum(talked), self.outline.crossing.at(degrees.rows)
+        n = degrees.data * (1 if self.cuts_weights else self.tiles)
+        result = 0.0
+        for stage, (a, b) in enumerate(pairwise(edges)):
+            passed = (crossing[b] if stage < degrees.stages - 1 else 0.0) + (crossing[a] if way == 2 and stage else 0.0)
+            summed = 2 * (n - 1) / n * float(self.outline.trained[a:b].sum()) if way == 2 else 0.0
+            result = max(result, degrees.micro_batches * float(running[b] - running[a] + passed) + summed)
+        return result
+
+    @property
+    def cuts_weights(self) -> bool:
+        """Whether tiles have weights of their own, else each has all of them."""
+        return self.outline.axis is None or self.outline.axis.cut in FEATURES
+
+    def speed(self, rows: int, engine: int) -> float:
+        """Of an engine on all the work, in units of the first one's."""
+        return float(self.work_s(rows, 0).sum()) / float(self.work_s(rows, engine).sum())
+
+    def speeds(self, degrees: Degrees) -> tuple[float, ...]:
+        """Of each stage: the mean of its engines, which get shares of the rows and the tiles by their speed."""
+        if not self.fleet.unequal:
             return (1.0,) * degrees.stages
-        first = float(self.work_s(degrees.rows, 0).sum())
-        result = []
-        for stage in range(degrees.stages):
-            each = [
-                min(
-                    first / float(self.work_s(degrees.rows, stage * over_stages + c * over_data + tile).sum())
-                    for tile in range(self.tiles)
-                )
-                for c in range(degrees.data)
-            ]
-            result.append(sum(each) / len(each))
-        return tuple(result)
+        over_data, over_stages = self.strides(degrees)
+        offsets = [c * over_data + tile for c in range(degrees.data) for tile in range(self.tiles)]
+        return tuple(
+            sum(self.speed(degrees.rows, stage * over_stages + offset) for offset in offsets) / len(offsets)
+            for stage in range(degrees.stages)
+        )
 
     def combine_s(self, num_bytes: float, degrees: Degrees, over_data: int) -> float:
         """The sum of gradients over the data axis; over the tiles too where these do not cut weights."""
-        cut = self.outline.axis is None or self.outline.axis.cut in FEATURES
-        tiles = range(1 if cut else self.tiles)
+        tiles = range(1 if self.cuts_weights else self.tiles)
         engines = [c * over_data + tile for c in range(degrees.data) for tile in tiles]
         if len(engines) < 2:
             return 0.0
@@ -213,18 +264,32 @@ class Estimator:
             self.fleet.known[key] = over_cluster_s("all_reduce", self.fleet.cluster, engines, num_bytes)
         return self.fleet.known[key] + self.moved_s(2 * num_bytes)
 
-    def cut(self, degrees: Degrees, units: Array, speeds: tuple[float, ...]) -> tuple[int, ...] | None:
-        """The units at which stages 1, 2, … begin, so that the slowest takes least; None if nothing fits."""
+    def cut(self, degrees: Degrees, pace: Pace) -> tuple[int, ...] | None:
+        """The units at which stages 1, 2, … begin: of few divisions the one that takes least, else the one whose
+        slowest stage takes least; None if nothing fits."""
         if degrees.stages == 1:
-            return () if max(self.needs(degrees, [0, self.outline.num_units])) <= self.smallest else None
-        key = (degrees.stages, degrees.rows, min(degrees.micro_batches, degrees.stages), degrees.data > 1, speeds)
-        if key not in self.cuts:
-            self.cuts[key] = self._cut(degrees, units, speeds)
-        return self.cuts[key]
-
-    def _cut(self, degrees: Degrees, units: Array, speeds: tuple[float, ...]) -> tuple[int, ...] | None:
+            return () if max(self.needs(degrees, [0, self.outline.num_units])) <= self.room_bytes else None
         if len(self.allowed) < degrees.stages - 1:
             return None
+        data = degrees.data if any(talk.over_data for talk in self.outline.talks) else 1
+        key = (degrees.stages, degrees.rows, min(degrees.micro_batches, degrees.stages), data, pace.speeds)
+        if key not in self.cuts:
+            few = comb(len(self.allowed), degrees.stages - 1) <= MOST_DIVISIONS
+            self.cuts[key] = self._least(degrees, pace) if few else self._cut(degrees, pace)
+        return self.cuts[key]
+
+    def _least(self, degrees: Degrees, pace: Pace) -> tuple[int, ...] | None:
+        """Of all divisions that fit, the one that takes least."""
+        best, best_s = None, float("inf")
+        for starts in combinations(self.allowed.tolist(), degrees.stages - 1):
+            found = self.at(degrees, pace, starts)
+            if max(found.needs_bytes) <= self.room_bytes and found.time_s < best_s:
+                best, best_s = starts, found.time_s
+        return best
+
+    def _cut(self, degrees: Degrees, pace: Pace) -> tuple[int, ...] | None:
+        """By bisection on the time of the slowest stage."""
+        units, speeds = pace.units, pace.speeds
         running = np.concatenate(([0.0], np.cumsum(units)))
         flights = [self.in_flight(degrees, stage) for stage in range(degrees.stages)]
         low, high = float(units.sum()) / sum(speeds), float(units.sum()) / min(speeds)
@@ -263,7 +328,7 @@ class Estimator:
         for stage in range(count):
             fits = running - running[position] <= limit_s * speeds[stage] * (1 + 1e-12)
             needs = memory[0] - memory[0][position] + flights[stage] * (memory[1] - memory[1][position])
-            fits &= needs <= self.smallest
+            fits &= needs <= self.room_bytes
             if stage == count - 1:
                 return tuple(starts) if fits[end] else None
             last = len(self.allowed) - (count - 2 - stage)  # leave a start for each stage behind

@@ -37,6 +37,11 @@ class Candidate:
         return self.outline.num_tiles * self.degrees.data * self.degrees.stages
 
     @property
+    def most_bytes(self) -> int:
+        """What the fullest engine needs."""
+        return int(max(self.estimate.needs_bytes))
+
+    @property
     def order(self) -> tuple[float, int, Degrees, str]:
         """By time; of equal ones the one with the fewest engines."""
         cut = self.axis.cut if self.axis is not None else ""
@@ -45,10 +50,11 @@ class Candidate:
 
 @dataclass
 class Found:
-    """What a search found: candidates, the best first; what each other combination died of; how many were estimated;
-    cuts that were not looked at since the time was over."""
+    """What a search found: candidates, the best first; the one that needs least memory; what each other combination
+    died of; how many were estimated; cuts that were not looked at since the time was over."""
 
     candidates: list[Candidate] = field(default_factory=list)
+    least: Candidate | None = None
     died: dict[str, str] = field(default_factory=dict)
     num_estimated: int = 0
     left: tuple[str, ...] = ()
@@ -77,8 +83,12 @@ def tilings(graph: Graph, num_engines: int) -> Iterator[Axis | None]:
                 yield Axis("tensor", size, cut)
 
 
-def search(graph: Graph, outline_of: OutlineOf, fleet: Fleet, batch: int, budget_s: float | None = None) -> Found:
-    """All of it, or what ``budget_s`` allows: at least the plans that cut no tensor."""
+def search(
+    graph: Graph, outline_of: OutlineOf, fleet: Fleet, batch: int, budget_s: float | None = None,
+    room_bytes: float | None = None,
+) -> Found:  # fmt: skip
+    """All of it, or what ``budget_s`` allows: at least the plans that cut no tensor.  ``room_bytes``: instead of the
+    engines' memory."""
     found, end = Found(), float("inf") if budget_s is None else time.monotonic() + budget_s
     axes = list(tilings(graph, fleet.cluster.num_engines))
     for number, axis in enumerate(axes):
@@ -90,7 +100,9 @@ def search(graph: Graph, outline_of: OutlineOf, fleet: Fleet, batch: int, budget
         except TrineError as error:
             found.died[f"tensor {axis.size} ({axis.cut})" if axis is not None else "one engine"] = str(error)
             continue
-        _look(found, Estimator(outline, fleet), axis, batch)
+        estimator = Estimator(outline, fleet)
+        estimator.room_bytes = room_bytes or estimator.room_bytes
+        _look(found, estimator, axis, batch)
     found.candidates.sort(key=lambda candidate: candidate.order)
     return found
 
@@ -100,31 +112,27 @@ def _look(found: Found, estimator: Estimator, axis: Axis | None, batch: int) -> 
     room = estimator.fleet.cluster.num_engines // estimator.tiles
     name = f"tensor {axis.size} ({axis.cut}) × " if axis is not None else ""
     for stages in degrees_up_to(min(room, len(estimator.allowed) + 1)):
-        fitted, least = False, float("inf")
+        fits, candidates = False, found.candidates
+        worst_s = candidates[KEPT - 1].estimate.time_s if len(candidates) >= KEPT else float("inf")
         for degrees in _ways(stages, room // stages, batch):
-            if (
-                len(found.candidates) >= KEPT
-                and estimator.bound_s(degrees) >= found.candidates[KEPT - 1].estimate.time_s
-            ):
-                fitted = True
+            if worst_s <= estimator.bound_s(degrees) and estimator.room_bytes < float("inf"):
+                fits = True  # or would, and does not matter
                 continue
             estimate = estimator.estimate(degrees)
             found.num_estimated += 1
             if estimate is None:
                 continue
-            need = max(estimate.needs_bytes)
-            least = min(least, need)
-            if need > estimator.smallest:
-                continue
-            fitted = True
-            found.candidates.append(Candidate(axis, estimator.outline, degrees, estimate))
-        found.candidates.sort(key=lambda candidate: candidate.order)
-        del found.candidates[KEPT:]
-        if not fitted:
-            need_text = f"at least {BYTES.format(int(least))}" if least < float("inf") else "more"
-            found.died[f"{name}stages {stages}"] = (
-                f"Too little memory: an engine needs {need_text}, and there are {BYTES.format(estimator.smallest)}."
-            )
+            candidate = Candidate(axis, estimator.outline, degrees, estimate)
+            if found.least is None or candidate.most_bytes < found.least.most_bytes:
+                found.least = candidate
+            if candidate.most_bytes <= estimator.room_bytes:
+                fits = True
+                candidates.append(candidate)
+        candidates.sort(key=lambda candidate: candidate.order)
+        del candidates[KEPT:]
+        if not fits:
+            limit = BYTES.format(int(estimator.room_bytes))
+            found.died[f"{name}stages {stages}"] = f"Too little memory: an engine needs more than {limit}."
 
 
 def _ways(stages: int, most: int, batch: int) -> Iterator[Degrees]:

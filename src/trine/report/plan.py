@@ -1,7 +1,11 @@
-"""`trine plan`: the best of the combinations that are searched on a few engines, by prediction, and why."""
+"""`trine plan`: the best plan by prediction, and why.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+On a few engines every combination is simulated; on more, all are estimated and the best few are simulated, or told by
+their estimates where their Programs would be too many.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +16,10 @@ from rich.table import Table
 from trine.capture.model import Loss, Model, OptimizerFactory, make_model, resized
 from trine.cluster.choose import choose_cluster
 from trine.cluster.cluster import Cluster
+from trine.cluster.what_if import Change, changed
+from trine.cost.analytic import Roofline, from_profile
 from trine.cost.profile import Profile, load_profile
-from trine.cost.segments import AnalyticCosts, Costs, MeasuredCosts
+from trine.cost.segments import AnalyticCosts, Costs, MeasuredCosts, rated
 from trine.errors import BadInput
 from trine.measure.machine import machine_cluster, read_machine
 from trine.measure.operators import optimizer_name
@@ -21,9 +27,12 @@ from trine.plan.build import build
 from trine.plan.file import write_plan
 from trine.plan.plan import Plan
 from trine.planner.candidates import candidates, with_room
+from trine.planner.estimate import Fleet, RooflineOf
 from trine.planner.halos import halo_choices
+from trine.planner.placement import Crossover
 from trine.planner.predict import Prediction, predict
 from trine.report.fits import nothing_fits
+from trine.report.wide import Wide, finalists
 from trine.report.wish import (
     Kept,
     enough,
@@ -43,28 +52,34 @@ from trine.units import BYTES, TIME
 if TYPE_CHECKING:
     from trine.cli.options import Options, OutputOptions
 
-MOST_ENGINES = 4
+MOST_ENGINES = 4  # on which every combination is simulated
+MOST_CROSSED = 16  # for which another ratio of links is looked at
 CostsOf = Callable[[int, str], Costs]
 
 
 @dataclass(frozen=True)
 class Basis:
     """What predictions rest on: engines; what work costs, by how many of them are at work and by the optimizer's name
-    (see ``measure.operators.optimizer_name``); and where that is from."""
+    (see ``measure.operators.optimizer_name``); the roofline of an engine among all of them; and where that is from."""
 
     cluster: Cluster
     costs_of: CostsOf
+    roofline: RooflineOf
     origin: str
 
 
 @dataclass(frozen=True)
 class Planned:
     """The answer: plans with their predictions, the best first; what each impossible combination died of; where the
-    costs come from."""
+    costs come from; how the plans were found; where the best one changes; the same with something of the cluster
+    changed, by what was."""
 
     ranked: tuple[tuple[Plan, Prediction], ...]
     died: dict[str, str]
     costs: str
+    how: str = ""
+    crossovers: tuple[Crossover, ...] = ()
+    what_if: dict[str, tuple[Plan, Prediction]] = field(default_factory=dict)
 
     @property
     def best(self) -> Plan:
@@ -85,17 +100,61 @@ def plan(
     model = module if isinstance(module, Model) else make_model(module, inputs, targets, loss, optimizer, batch_dims)
     asked = Scenario(scenario, batch or model.inputs.batch)
     basis = costs_for(engines, cluster, directory)
-    basis = searchable(basis, asked=engines is not None or cluster is not None)
     return search(Job(resized(model, asked.batch), asked.training), asked, basis)
 
 
-def search(job: Job, scenario: Scenario, basis: Basis) -> Planned:
-    """The ranking of everything that the search looks at."""
+def search(job: Job, scenario: Scenario, basis: Basis, budget_s: float | None = None) -> Planned:
+    """The ranking of everything that the search looks at.  Raises NothingFits."""
+    if basis.cluster.num_engines > MOST_ENGINES:
+        return wide_search(job, basis, budget_s)
     plans, died = candidates(job.graph_for, scenario, basis.cluster.num_engines)
     plans = {"one engine": build(job.graph(), batch=job.batch), **plans}
+    plans |= refined(job, basis, plans)
     found = {plan.key: told(job, plan, basis) for plan in plans.values()}
     more = better_halos(job, plans, found)
-    return rank(job, plans | more, basis, died, {name: prediction for name, (prediction, _) in found.items()})
+    result = rank(job, plans | more, basis, died, {name: prediction for name, (prediction, _) in found.items()})
+    return replace(result, how=f"all {len(result.ranked) + len(died)} combinations on up to {MOST_ENGINES} engines")
+
+
+def refined(job: Job, basis: Basis, plans: Mapping[str, Plan]) -> dict[str, Plan]:
+    """The same plans with stages that should take equal time, and on unequal engines with shares by their speed."""
+    wide = Wide(job, Fleet(basis.cluster, basis.roofline, job.optimizer_states))
+    result = {}
+    for plan in plans.values():
+        if plan.num_engines > 1 and (plan.num_stages > 1 or wide.fleet.unequal):
+            other = wide.refined(plan)
+            if other.key != plan.key:
+                result[other.key] = other
+    return result
+
+
+def wide_search(job: Job, basis: Basis, budget_s: float | None = None) -> Planned:
+    """The best by estimates, simulated where their Programs are not too many."""
+    wide = Wide(job, Fleet(basis.cluster, basis.roofline, job.optimizer_states))
+    found = wide.search(budget_s)
+    chosen = list(finalists(found))
+    how = f"{found.num_estimated} combinations estimated"
+    if found.left:
+        how += f"; the time was over before {len(found.left)} ways to cut tensors"
+    if not wide.small(chosen):
+        plans = [(candidate, wide.plan(candidate, exact=False)) for candidate in chosen]
+        ranked = tuple((plan, wide.prediction(candidate, plan)) for candidate, plan in plans)
+        return Planned(ranked, found.died, basis.origin, how)
+    died = dict(found.died)
+    result = rank(job, wide.exact_plans(chosen, died), basis, died)
+    result = replace(result, how=f"{how}, the best {len(result.ranked)} simulated")
+    if basis.cluster.num_engines > MOST_CROSSED:
+        return result
+    return replace(result, crossovers=tuple(wide.crossovers()))
+
+
+def with_changes(job: Job, basis: Basis, changes: Sequence[Change], result: Planned, scenario: Scenario) -> Planned:
+    """The answer with what it would be if something of the cluster were so many times as fast or large."""
+    found = {}
+    for change in changes:
+        other = on_sheets(changed(basis.cluster, change.what, change.factor), basis.origin)
+        found[str(change)] = search(job, scenario, other).ranked[0]
+    return replace(result, what_if=found)
 
 
 def better_halos(job: Job, plans: Mapping[str, Plan], found: Mapping[str, tuple[Prediction, Trace]]) -> dict[str, Plan]:
@@ -135,21 +194,6 @@ def rank(
     return Planned(tuple(kept), died, basis.origin)
 
 
-def searchable(basis: Basis, *, asked: bool) -> Basis:
-    """The same, if the search covers so many engines.  More are an error if they were ``asked`` for, else the first
-    are taken."""
-    if basis.cluster.num_engines > MOST_ENGINES:
-        if not asked:
-            origin = f"{basis.origin}; the search covers {MOST_ENGINES} of {basis.cluster.num_engines} cores"
-            return replace(basis, cluster=basis.cluster.first(MOST_ENGINES), origin=origin)
-        raise BadInput(
-            f"A plan for {basis.cluster.num_engines} engines was asked for.", f"The search covers {MOST_ENGINES}.",
-            f"Ask for at most {MOST_ENGINES} (--engines, --cluster), or give the plan by hand (--data, --stages, "
-            "--tensor).",
-        )  # fmt: skip
-    return basis
-
-
 def costs_for(engines: int | None, cluster: str | Cluster | None, directory: Path | None) -> Basis:
     """The first ``engines`` (None: all) of a cluster, or of this machine.
 
@@ -158,17 +202,30 @@ def costs_for(engines: int | None, cluster: str | Cluster | None, directory: Pat
     if cluster is not None:
         known = choose_cluster(cluster) if isinstance(cluster, str) else cluster
         known = known.first(engines or known.num_engines)
-        return Basis(
-            known, lambda n, name: AnalyticCosts(known.first(n)), f"data sheets of {known.name}, not calibrated"
-        )
+        return on_sheets(known, f"data sheets of {known.name}, not calibrated")
     machine = read_machine()
     profile: Profile | None = load_profile(directory, machine.fingerprint) if directory is not None else None
     here = machine_cluster(machine, num_engines=engines)
     if profile is None:
-        origin = "estimates of this machine (`trine engines --calibrate` measures it)"
-        return Basis(here, lambda n, name: AnalyticCosts(here.first(n)), origin)
-    measured = profile
-    return Basis(here, lambda n, name: MeasuredCosts(measured, n, "threads", name), f"measured {profile.date}")
+        return on_sheets(here, "estimates of this machine (`trine engines --calibrate` measures it)")
+    measured, count = profile, here.num_engines
+
+    def roofline(engine: int, kind: str, dtype: str, backward: bool) -> Roofline:
+        dtype = rated(dtype, measured.rates[0].matmul_flops_per_s, "float32")
+        return from_profile(measured, kind, dtype, count, backward=backward)
+
+    return Basis(
+        here, lambda n, name: MeasuredCosts(measured, n, "threads", name), roofline, f"measured {profile.date}"
+    )
+
+
+def on_sheets(cluster: Cluster, origin: str) -> Basis:
+    """What the data sheets of a cluster say."""
+    whole = AnalyticCosts(cluster)
+    return Basis(
+        cluster, lambda n, name: AnalyticCosts(cluster.first(n)),
+        lambda engine, kind, dtype, backward: whole.roofline(engine, dtype), origin,
+    )  # fmt: skip
 
 
 def run(options: "Options") -> int:
@@ -179,10 +236,14 @@ def run(options: "Options") -> int:
         raise BadInput(f"--scenario {','.join(kinds)} was given.", "A plan is for one scenario.", "Give one of them.")
     by_hand = options.plan.file is not None or is_by_hand(options.plan)
     basis = costs_for(options.engines.engines, options.engines.cluster, options.cache)
-    if not by_hand:
-        asked_for = options.engines.engines is not None or options.engines.cluster is not None
-        basis = searchable(basis, asked=asked_for)
-    asked = wish(options, BATCHES[kinds[0]])
+    if options.search.what_if and (by_hand or options.engines.cluster is None):
+        raise BadInput(
+            "--what-if was given for a plan by hand, or for this machine.",
+            "It changes the data sheets of a cluster, on which the best plan is searched.",
+            "Name the engines by --cluster, and leave the plan's degrees out.",
+        )  # fmt: skip
+    away = options.engines.cluster is not None and options.model.load is None  # its weights may have no room here
+    asked = wish(options, BATCHES[kinds[0]], meta=away)
     scenario = Scenario(kinds[0], asked.model.inputs.batch)
     job = Job(asked.model, scenario.training)
     if by_hand:
@@ -191,14 +252,21 @@ def run(options: "Options") -> int:
         )
         result = rank(job, {mine.key: enough(mine, basis.cluster.num_engines)}, basis, {})
     else:
-        result = search(job, scenario, basis)
+        result = search(job, scenario, basis, options.how.budget_s)
+        result = with_changes(job, basis, options.search.what_if, result, scenario)
     show(Console(highlight=False), header(asked.model, options.model), result, scenario, options.output)
     if options.output.save_plan is not None:
         best = msgspec.structs.replace(result.best, model_options=Kept.write(options.model))
         write_plan(best, options.output.save_plan)
     if options.output.json is not None:
         rows = [{"plan": msgspec.to_builtins(p), "predicted": msgspec.to_builtins(f)} for p, f in result.ranked]
-        text = msgspec.json.encode({"costs": result.costs, "plans": rows, "impossible": result.died})
+        changes = {
+            what: {"plan": msgspec.to_builtins(p), "predicted": msgspec.to_builtins(f)}
+            for what, (p, f) in result.what_if.items()
+        }
+        text = msgspec.json.encode(
+            {"costs": result.costs, "how": result.how, "plans": rows, "impossible": result.died, "what_if": changes}
+        )
         write_file(options.output.json, msgspec.json.format(text) + b"\n")
     return 0
 
@@ -208,6 +276,8 @@ def show(console: Console, title: str, result: Planned, scenario: Scenario, outp
     console.quiet = output.quiet
     console.print(title, soft_wrap=True)
     console.print(f"Costs: {result.costs}.", soft_wrap=True)
+    if result.how:
+        console.print(f"Searched: {result.how}.", soft_wrap=True)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("plan", "time", scenario.unit, "memory", "sent"):
         table.add_column(name, justify="left" if name == "plan" else "right")
@@ -217,7 +287,18 @@ def show(console: Console, title: str, result: Planned, scenario: Scenario, outp
             BYTES.format(found.memory_bytes), BYTES.format(found.bytes_sent),
         )  # fmt: skip
     console.print(table)
+    for crossover in result.crossovers:
+        console.print(
+            f"Where the outer link is more than {crossover.ratio:.1f} × slower than the one inside: "
+            f"{crossover.above.describe()}; where it is less: {crossover.below.describe()}.", soft_wrap=True,
+        )  # fmt: skip
     best, found = result.ranked[0]
+    for what, (other, predicted) in result.what_if.items():
+        times = found.time_s / predicted.time_s
+        same = "the same plan" if other.describe() == best.describe() else other.describe()
+        console.print(
+            f"With {what}: {TIME.format(predicted.time_s)}, {times:.2f} × as fast, by {same}.", soft_wrap=True
+        )
     console.quiet = False
     console.print(f"=> {best.describe()}: {found.reason}", soft_wrap=True)
     if output.verbose:

@@ -61,7 +61,8 @@ def run(options: "Options") -> int:
     if len(kinds) > 1:
         raise BadInput(f"--scenario {','.join(kinds)} was given.", "A step is of one scenario.", "Give one of them.")
     basis = costs_for(options.engines.engines, options.engines.cluster, options.cache)
-    asked = wish(options, BATCHES[kinds[0]])
+    away = options.engines.cluster is not None and options.model.load is None  # its weights may have no room here
+    asked = wish(options, BATCHES[kinds[0]], meta=away)
     job = Job(asked.model, kinds[0] == "training")
     plan = plan_from_file(asked.plan, job, str(options.plan.file)) if asked.plan else plan_by_hand(options.plan, job)
     programs = job.compiled(enough(plan, basis.cluster.num_engines)).programs()

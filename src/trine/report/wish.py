@@ -25,8 +25,8 @@ class Wish:
     plan: Plan | None
 
 
-def wish(options: "Options", default_batch: int) -> Wish:
-    """The model of the command line, or of the plan file if MODEL is left out."""
+def wish(options: "Options", default_batch: int, *, meta: bool = False) -> Wish:
+    """The model of the command line, or of the plan file if MODEL is left out.  ``meta``: its weights need no data."""
     plan = read_plan(options.plan.file) if options.plan.file is not None else None
     batch = options.scenario.batch or (plan.batch if plan is not None and plan.batch > 0 else None)
     if options.model.spec is None and plan is not None:
@@ -35,9 +35,10 @@ def wish(options: "Options", default_batch: int) -> Wish:
                 f"{options.plan.file} is a plan for {plan.model[:80]!r}, which is code.", "A plan file runs no code.",
                 "Name the MODEL too, if you trust it.",
             )  # fmt: skip
-        return Wish(load_model(plan.model, Kept.read(plan.model_options), batch, default_batch=default_batch), plan)
+        kept = Kept.read(plan.model_options)
+        return Wish(load_model(plan.model, kept, batch, default_batch=default_batch, meta=meta), plan)
     assert options.model.spec is not None, "the command line asks for a model or a plan"
-    return Wish(load_model(options.model.spec, options.model, batch, default_batch=default_batch), plan)
+    return Wish(load_model(options.model.spec, options.model, batch, default_batch=default_batch, meta=meta), plan)
 
 
 @dataclass(frozen=True)
