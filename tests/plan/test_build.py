@@ -136,3 +136,11 @@ def test_stages_count_among_the_axes_that_there_are() -> None:
     plan = replace(build(graph, data=2, stages=2, batch=8), stages_at=2)
     with pytest.raises(BadInput, match="The plan has 1 axes"):
         check(plan, graph, 8)
+
+
+def test_weights_rest_cut_only_over_a_batch_axis() -> None:
+    graph = mlp(8, 4)
+    assert build(graph, data=2, zero=1, batch=8).describe().endswith("ZeRO-1")
+    for wishes in ({"data": 2, "zero": 2}, {"stages": 2, "zero": 1}):
+        with pytest.raises(BadInput, match="ZeRO"):
+            build(graph, batch=8, **wishes)

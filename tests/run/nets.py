@@ -174,6 +174,9 @@ SPACE = {
     "data x features": {"data": 2, "tensor": (2,), "cuts": ("channel",)},
     "stages x tiles": {"stages": 2, "micro_batches": 2, "tensor": (2,), "cuts": ("height",)},
     "stages x features": {"stages": 2, "micro_batches": 4, "tensor": (2,), "cuts": ("channel",)},
+    "zero": {"data": 3, "zero": 1},
+    "zero x features": {"data": 2, "tensor": (2,), "cuts": ("channel",), "zero": 1},
+    "zero x stages": {"data": 2, "stages": 2, "micro_batches": 2, "zero": 1},
 }  # fmt: skip
 WORDS = {"height": "sequence", "channel": "heads"}
 SEQUENCE: dict[str, dict[str, Any]] = {

@@ -47,6 +47,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "height by shares": {"tensor": (3,), "cuts": ("height",), "shares": (3, 2, 1)},
     "channel": {"tensor": (2,), "cuts": ("channel",)},
     "stages": {"stages": 2, "micro_batches": 4},
+    "zero": {"data": 2, "zero": 1},
     "mixed": {"data": 2, "stages": 2, "tensor": (2,), "cuts": ("width",), "micro_batches": 2},
 }
 

@@ -111,6 +111,10 @@ class PlanOptions:
         "--halo", "HOW", "Edges of tiles: exchange, overlap (exchange them while engines compute) or recompute.",
         values.choice("exchange", "overlap", "recompute"),
     )  # fmt: skip
+    zero: int | None = _option(
+        "--zero", "0|1", "1: weights and optimizer states rest cut over --data, and are gathered for a step.",
+        values.whole(0, 1),
+    )  # fmt: skip
     file: Path | None = _option("--plan", "FILE", "A saved plan; MODEL may then be left out.", values.file_to_read)
 
 
@@ -196,7 +200,6 @@ class Options:
 
 GROUPS: Mapping[str, type] = {group.name: type(group.default) for group in fields(Options) if group.name != "cache"}
 LATER = {
-    "--zero": "weights are not kept cut over the data axis yet",
     "--recompute": "activations are not recomputed yet",
     "--rate": "engines are always kept busy",
     "--p99": "engines are always kept busy",

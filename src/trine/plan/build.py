@@ -47,13 +47,13 @@ def build(
     graph: Graph, *, data: int = 1, stages: int = 1, tensor: Sequence[int] = (), cuts: Sequence[str] = (),
     shares: Sequence[float] = (), micro_batches: int = 1, schedule: Schedule = "1f1b",
     batch_norm: BatchNorm = "synced", batch: int | None = None, halo: Halo = "exchange",
-    attention: Attention = "gather",
+    attention: Attention = "gather", zero: int = 0,
 ) -> Plan:  # fmt: skip
     """A plan by degrees.  Shares belong to the axis that has as many coordinates, the tensor axis first.
 
     The graph may be that of a micro-batch; ``batch`` is the whole.  halo: ``exchange``, ``overlap`` (exchange, borders
     first), or ``recompute`` in one run over the whole model.  attention: ``gather`` or ``ring``, for axes that
-    cut query rows.
+    cut query rows.  zero: see ``Plan``.
     """
     for what, given, kind in (
         ("schedule", schedule, Schedule), ("batch norm", batch_norm, BatchNorm), ("way to treat halos", halo, Halo),
@@ -81,7 +81,7 @@ def build(
         batch or 0, tuple(reversed(axes)), balanced(graph, stages), micro_batches, schedule,
         batch_norm, attention,
         ((graph.operators[0].name, graph.operators[-1].name),) if halo == "recompute" else (),
-        halo == "overlap",
+        halo == "overlap", zero,
     )  # fmt: skip
     check(plan, graph, batch)
     return plan
@@ -189,6 +189,11 @@ def check(plan: Plan, graph: Graph, batch: int | None = None) -> None:
             f"The stages start at {listing(plan.stage_starts)}, which is not their order in the model.",
             "Each stage starts after the one before it, and none at the first operator.",
         )
+    if plan.zero and (plan.zero != 1 or all(axis.cut != "batch" for axis in plan.axes)):
+        raise BadInput(
+            f"Weights are to rest cut over the data axis (ZeRO-{plan.zero}), and the plan {plan.describe()} cannot.",
+            "It takes ZeRO-0, and ZeRO-1 where an axis cuts the batch.", "Add --data 2, or leave --zero out.",
+        )  # fmt: skip
     if not 0 <= plan.stages_at <= len(plan.axes):
         raise BadInput(
             f"{plan.stages_at} axes are to count slower than the stages.", f"The plan has {len(plan.axes)} axes.",

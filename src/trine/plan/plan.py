@@ -50,6 +50,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         itself instead of getting them from its neighbours; elsewhere they are exchanged.
     border_first: what neighbours will read is computed and sent before the rest of a tile, so that halos are under way
         while engines compute; borders are computed twice.
+    zero: 1 where weights, and with them the optimizer's states, rest cut over the batch axis: they are gathered for a
+        step, and gradients are summed into the parts (ZeRO stage 1, Rajbhandari et al., 2020); 0: every engine has all.
     stages_at: how many of the axes count slower than the stages; 0: engines are numbered stage by stage.
     """
 
@@ -66,6 +68,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attention: Attention = "gather"
     recomputed_halos: tuple[tuple[str, str], ...] = ()
     border_first: bool = False
+    zero: int = 0
     stages_at: int = 0
 
     @property
@@ -138,4 +141,5 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         runs = len(self.recomputed_halos)
         line += ", halos recomputed" + (f" in {runs} runs" if runs > 1 else "") if runs else ""
         line += ", borders first" if self.border_first else ""
+        line += f", ZeRO-{self.zero}" if self.zero else ""
         return line + (f", {self.axes[self.stages_at - 1].name} outside of stages" if self.stages_at else "")

@@ -31,7 +31,7 @@ RooflineOf = Callable[[int, str, str, bool], Roofline]  # engine, kind of work, 
 class Degrees:
     """How many ways: data x stages x the outline's tiles, micro-batches of ``rows`` rows on each engine.
 
-    stages_inside: stages are side by side and data outside of them, else the other way round.
+    stages_inside: stages are side by side and data outside of them, else the other way round.  zero: as in a plan.
     """
 
     data: int
@@ -39,6 +39,7 @@ class Degrees:
     rows: int
     micro_batches: int
     stages_inside: bool = False
+    zero: int = 0
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ class Estimator:
         if self.outline.training:
             trained = [float(self.outline.trained[a:b].sum()) for a, b in pairwise(edges)]
             combine = self.combine_s(max(trained), degrees, over_data)
-            optimizer = self.moved_s(5 * max(trained))
+            optimizer = self.moved_s(5 * max(trained) / (degrees.data if degrees.zero else 1))
         bubble = sum(stages) - stages[slowest]
         return Estimate(
             time_s=m * stages[slowest] + bubble + sum(sent) + combine + optimizer, bubble_s=bubble, talk_s=m * talk,
@@ -272,7 +273,8 @@ class Estimator:
         if len(self.allowed) < degrees.stages - 1:
             return None
         data = degrees.data if any(talk.over_data for talk in self.outline.talks) else 1
-        key = (degrees.stages, degrees.rows, min(degrees.micro_batches, degrees.stages), data, pace.speeds)
+        sharded = degrees.data if degrees.zero else 1
+        key = (degrees.stages, degrees.rows, min(degrees.micro_batches, degrees.stages), data, sharded, pace.speeds)
         if key not in self.cuts:
             few = comb(len(self.allowed), degrees.stages - 1) <= MOST_DIVISIONS
             self.cuts[key] = self._least(degrees, pace) if few else self._cut(degrees, pace)
@@ -309,6 +311,8 @@ class Estimator:
     def _running_needs(self, degrees: Degrees) -> tuple[Array, Array]:
         """Running sums of what rests, and of what a micro-batch in flight keeps."""
         states = (2 + self.fleet.states) if self.outline.training else 1.0
+        if degrees.zero:  # weights and gradients for a step, and a share of weights and states
+            states = 2 + (1 + self.fleet.states) / degrees.data
         rests = states * self.outline.trained + (self.outline.resting - self.outline.trained)
         kept = self.outline.kept.at(degrees.rows) if self.outline.training else np.zeros_like(rests)
         zero = np.zeros(1)

@@ -114,7 +114,7 @@ def _look(found: Found, estimator: Estimator, axis: Axis | None, batch: int) -> 
     for stages in degrees_up_to(min(room, len(estimator.allowed) + 1)):
         fits, candidates = False, found.candidates
         worst_s = candidates[KEPT - 1].estimate.time_s if len(candidates) >= KEPT else float("inf")
-        for degrees in _ways(stages, room // stages, batch):
+        for degrees in _ways(stages, room // stages, batch, training=estimator.outline.training):
             if worst_s <= estimator.bound_s(degrees) and estimator.room_bytes < float("inf"):
                 fits = True  # or would, and does not matter
                 continue
@@ -135,7 +135,7 @@ def _look(found: Found, estimator: Estimator, axis: Axis | None, batch: int) -> 
             found.died[f"{name}stages {stages}"] = f"Too little memory: an engine needs more than {limit}."
 
 
-def _ways(stages: int, most: int, batch: int) -> Iterator[Degrees]:
+def _ways(stages: int, most: int, batch: int, *, training: bool) -> Iterator[Degrees]:
     """Data and micro-batches, the most engines first.  The order of stages and data on the engines goes both ways."""
     for data in reversed(degrees_up_to(min(most, batch))):
         share = -(-batch // data)
@@ -145,6 +145,8 @@ def _ways(stages: int, most: int, batch: int) -> Iterator[Degrees]:
                 continue
             for inside in (False, True) if stages > 1 and data > 1 else (False,):
                 yield Degrees(data, stages, rows, m, inside)
+                if data > 1 and training:
+                    yield Degrees(data, stages, rows, m, inside, zero=1)
 
 
 def _rows(share: int) -> Sequence[int]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trine.graph.graph import Tensor
-from trine.graph.part import span, union
+from trine.graph.part import even, span, union
 from trine.plan.layout import PARTIAL, WHOLE, Layout, Split, State, is_cut, narrows
+from trine.plan.plan import Plan
 from trine.program.moves import steps
 from trine.program.place import Placed, Placement
 from trine.program.program import TransferKind
@@ -205,7 +206,8 @@ def active_tensors(
 def resting(placement: Placement) -> dict[str, tuple[int, Layout]]:
     """Where every fed value rests: its home stage and layout.
 
-    A parameter or buffer whose readers all want the same cut rests cut; else whole.  Inputs rest as they are cut.  A
+    A parameter or buffer whose readers all want the same cut rests cut; else whole, but for ``Plan.zero``.  Inputs rest
+    as they are cut.  A
     buffer that nobody reads rests where its new value is made.
     """
     plan, graph = placement.plan, placement.graph
@@ -224,8 +226,23 @@ def resting(placement: Placement) -> dict[str, tuple[int, Layout]]:
             result[tensor.name] = (home, placement.feeds[tensor.name])
         else:
             layout = tuple(_rest_state(tensor, a, [need[a] for _, need in seen]) for a in range(len(plan.axes)))
+            if plan.zero and tensor.kind == "parameter":
+                layout = _sharded(tensor, layout, plan)
             result[tensor.name] = (home, layout)
     return result
+
+
+def _sharded(tensor: Tensor, layout: Layout, plan: Plan) -> Layout:
+    """A parameter's layout cut over the batch axis too, along its longest dimension that nothing else cuts; as it is
+    where there is none of that length."""
+    axis = next(number for number, each in enumerate(plan.axes) if each.cut == "batch")
+    taken = {state.dim for state in layout if isinstance(state, Split)}
+    free = [dim for dim, length in enumerate(tensor.shape) if dim not in taken and length >= plan.axes[axis].size]
+    if not free or layout[axis] != WHOLE:
+        return layout
+    dim = max(free, key=lambda d: (tensor.shape[d], -d))
+    cut = Split(dim, even(tensor.shape[dim], (1.0,) * plan.axes[axis].size))
+    return (*layout[:axis], cut, *layout[axis + 1 :])
 
 
 def _rest_state(tensor: Tensor, axis: int, states: list[State]) -> State:

@@ -101,7 +101,7 @@ class Wide:
         data = (Axis("data", degrees.data, "batch"),) if degrees.data > 1 else ()
         starts = tuple(candidate.outline.starts[unit] for unit in candidate.estimate.starts)
         axes = (*data, candidate.axis) if candidate.axis is not None else data
-        plan = replace(base, axes=axes, stage_starts=starts, stages_at=int(degrees.stages_inside))
+        plan = replace(base, axes=axes, stage_starts=starts, stages_at=int(degrees.stages_inside), zero=degrees.zero)
         if self.fleet.unequal:
             estimator = Estimator(candidate.outline, self.fleet)
             plan = with_shares(plan, [estimator.speed(degrees.rows, rank) for rank in range(plan.num_engines)])
@@ -153,9 +153,9 @@ class Wide:
 
 def finalists(found: Found) -> Iterator[Candidate]:
     """The best of each way to divide the engines, in order, and one engine."""
-    seen: set[tuple[Axis | None, int, int]] = set()
+    seen: set[tuple[Axis | None, int, int, int]] = set()
     for candidate in found.candidates:
-        key = (candidate.axis, candidate.degrees.data, candidate.degrees.stages)
+        key = (candidate.axis, candidate.degrees.data, candidate.degrees.stages, candidate.degrees.zero)
         if key not in seen and (len(seen) < FINALISTS or candidate.num_engines == 1):
             seen.add(key)
             yield candidate

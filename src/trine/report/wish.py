@@ -101,6 +101,7 @@ def refuse_alone(options: "PlanOptions") -> None:
         ("--schedule", options.schedule, "--stages and --micro-batches of 2 or more", streamed),
         ("--shares", options.shares, "--data or --tensor", options.data or axes),
         ("--halo", options.halo, "--tensor of 2 or more", axes),
+        ("--zero", options.zero, "--data of 2 or more", (options.data or 1) > 1),
         ("--batch-norm", options.batch_norm, "--data, --stages or --tensor", is_by_hand(options)),
     )  # fmt: skip
     for flag, given, degree, value in details:
@@ -136,7 +137,7 @@ def plan_by_hand(options: "PlanOptions", job: Job) -> Plan:
         job.narrow_graph(micro_batches), data=options.data or 1, stages=options.stages or 1,
         tensor=options.tensor or (), cuts=options.cut or (), shares=options.shares or (), micro_batches=micro_batches,
         schedule=options.schedule or "1f1b", batch_norm=options.batch_norm or "synced",
-        batch=job.batch, halo=options.halo or "exchange",
+        batch=job.batch, halo=options.halo or "exchange", zero=options.zero or 0,
     )  # fmt: skip
 
 
