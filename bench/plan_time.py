@@ -57,7 +57,7 @@ CASES = (
     Case("ResNet-152 on 64", "torchvision:resnet152", "a100-80gbx64", 512, 5.0),
     Case("Swin-B on 64", "torchvision:swin_b", "a100-80gbx64", 512, 5.0),
     Case("GPT-3 175B on 1024", "hf:gpt2", "a100-80gbx1024", 1536, 10.0, 30.0, GPT3, 2048, "bfloat16"),
-    Case("Llama 3 405B on 16384", "hf:llama", "h100-sxmx16384", 2048, 30.0, 90.0, LLAMA, 8192, "bfloat16"),
+    Case("Llama 3 405B on 16384", "hf:llama", "h100-80gbx16384", 2048, 30.0, 90.0, LLAMA, 8192, "bfloat16"),
 )
 
 

@@ -20,7 +20,7 @@ from trine.cluster.what_if import Change, changed
 from trine.cost.analytic import Roofline, from_profile
 from trine.cost.profile import Profile, load_profile
 from trine.cost.segments import AnalyticCosts, Costs, MeasuredCosts, rated
-from trine.errors import BadInput
+from trine.errors import BadInput, NothingFits
 from trine.measure.machine import machine_cluster, read_machine
 from trine.measure.operators import optimizer_name
 from trine.plan.build import build
@@ -71,15 +71,15 @@ class Basis:
 @dataclass(frozen=True)
 class Planned:
     """The answer: plans with their predictions, the best first; what each impossible combination died of; where the
-    costs come from; how the plans were found; where the best one changes; the same with something of the cluster
-    changed, by what was."""
+    costs come from; how the plans were found; where the best one changes; what is best with something of the cluster
+    changed, by what was, None where nothing fits then."""
 
     ranked: tuple[tuple[Plan, Prediction], ...]
     died: dict[str, str]
     costs: str
     how: str = ""
     crossovers: tuple[Crossover, ...] = ()
-    what_if: dict[str, tuple[Plan, Prediction]] = field(default_factory=dict)
+    what_if: dict[str, tuple[Plan, Prediction] | None] = field(default_factory=dict)
 
     @property
     def best(self) -> Plan:
@@ -141,7 +141,10 @@ def wide_search(job: Job, basis: Basis, budget_s: float | None = None) -> Planne
         ranked = tuple((plan, wide.prediction(candidate, plan)) for candidate, plan in plans)
         return Planned(ranked, found.died, basis.origin, how)
     died = dict(found.died)
-    result = rank(job, wide.exact_plans(chosen, died), basis, died)
+    try:
+        result = rank(job, wide.exact_plans(chosen, died), basis, died)
+    except NothingFits:  # by the Programs' own memory, which estimates may miss: then all that is remembered
+        result = rank(job, wide.exact_plans(found.candidates, died), basis, died)
     result = replace(result, how=f"{how}, the best {len(result.ranked)} simulated")
     if basis.cluster.num_engines > MOST_CROSSED:
         return result
@@ -150,10 +153,13 @@ def wide_search(job: Job, basis: Basis, budget_s: float | None = None) -> Planne
 
 def with_changes(job: Job, basis: Basis, changes: Sequence[Change], result: Planned, scenario: Scenario) -> Planned:
     """The answer with what it would be if something of the cluster were so many times as fast or large."""
-    found = {}
+    found: dict[str, tuple[Plan, Prediction] | None] = {}
     for change in changes:
         other = on_sheets(changed(basis.cluster, change.what, change.factor), basis.origin)
-        found[str(change)] = search(job, scenario, other).ranked[0]
+        try:
+            found[str(change)] = search(job, scenario, other).ranked[0]
+        except NothingFits:
+            found[str(change)] = None
     return replace(result, what_if=found)
 
 
@@ -261,8 +267,8 @@ def run(options: "Options") -> int:
     if options.output.json is not None:
         rows = [{"plan": msgspec.to_builtins(p), "predicted": msgspec.to_builtins(f)} for p, f in result.ranked]
         changes = {
-            what: {"plan": msgspec.to_builtins(p), "predicted": msgspec.to_builtins(f)}
-            for what, (p, f) in result.what_if.items()
+            what: {"plan": msgspec.to_builtins(best[0]), "predicted": msgspec.to_builtins(best[1])} if best else None
+            for what, best in result.what_if.items()
         }
         text = msgspec.json.encode(
             {"costs": result.costs, "how": result.how, "plans": rows, "impossible": result.died, "what_if": changes}
@@ -293,7 +299,11 @@ def show(console: Console, title: str, result: Planned, scenario: Scenario, outp
             f"{crossover.above.describe()}; where it is less: {crossover.below.describe()}.", soft_wrap=True,
         )  # fmt: skip
     best, found = result.ranked[0]
-    for what, (other, predicted) in result.what_if.items():
+    for what, answer in result.what_if.items():
+        if answer is None:
+            console.print(f"With {what}: nothing fits in the memory of the engines.", soft_wrap=True)
+            continue
+        other, predicted = answer
         times = found.time_s / predicted.time_s
         same = "the same plan" if other.describe() == best.describe() else other.describe()
         console.print(

@@ -53,10 +53,10 @@ class Wide:
         """Raises NothingFits if no plan fits in the memory of the engines."""
         found = search(self.graph, self.outline, self.fleet, self.batch, budget_s)
         if not found.candidates:
-            raise self.nothing_fits(found)
+            raise self.nothing_fits()
         return found
 
-    def nothing_fits(self, found: Found) -> NothingFits:
+    def nothing_fits(self) -> NothingFits:
         """What is missing, and the largest half, quarter, … of the batch that fits."""
         cluster, near, batch = self.fleet.cluster, "", self.batch
         while batch > 1 and not near:
