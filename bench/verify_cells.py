@@ -33,6 +33,7 @@ from trine.run.near import judge_float32, one_engine
 from trine.run.processes import Processes
 from trine.run.runner import ALL, RUNNERS
 
+PRELOAD = ("torch._dynamo", "torch.export", "torchvision.models", "transformers.models.gpt2.modeling_gpt2")
 NUM_STEPS = 3
 REFERENCES = "TRINE_BENCH_REFERENCES"  # in the environment: the folder of the references of one sweep
 

@@ -1,12 +1,15 @@
 """Sweeps: cells that workers judge, a process a worker, kept so that a sweep resumes where it was.
 
-A worker is a module of bench that takes the keys of cells and prints one line of JSON when it begins a cell and one
-when the cell is judged.  Results are kept with a digest of the sources that they depend on; a cell that was good is not
-run again while these are unchanged.  One worker a core, one intra-op thread each, as many at once as memory allows; a
-worker that dies takes one cell with it.
+A worker is a module of bench whose ``main`` takes the keys of cells and prints one line of JSON when it begins a cell
+and one when the cell is judged.  Results are kept with a digest of the sources that they depend on; a cell that was
+good is not run again while these are unchanged.  One worker a core, one intra-op thread each, as many at once as memory
+allows; a worker that dies takes one cell with it.  Workers are forked from a process that has imported what they need:
+
+    python -m bench.workers bench.zoo_cells
 """
 
 import hashlib
+import importlib
 import json
 import os
 import signal
@@ -17,6 +20,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -124,7 +128,7 @@ class Sweep:
             groups.setdefault(cell.group, []).append(cell)
         self.waiting, self.num_left = list(groups.values()), len(todo)
         self.memory, self.running = gigabytes("MemTotal") * 0.9, dict[int, float]()
-        self.workers: dict[int, subprocess.Popen[str]] = {}
+        self.servers: dict[tuple[int, bool], subprocess.Popen[str]] = {}
         self.retried = set[str]()
         self.changed, self.stopped = threading.Condition(), False
         self.start_s, self.num_now = time.monotonic(), 0
@@ -140,8 +144,8 @@ class Sweep:
                     thread.join(0.5)
         finally:
             self.stopped = True
-            for worker in list(self.workers.values()):
-                worker.terminate()
+            for server in list(self.servers.values()):
+                end(server, signal.SIGTERM)
             for thread in threads:
                 thread.join()
 
@@ -172,39 +176,53 @@ class Sweep:
 
     def judge(self, number: int, group: list[Cell]) -> list[Cell]:
         """Run a worker over a group; what is left of it if the worker died."""
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        if not group[0].apart:  # freed memory is kept within a cell: a page that is taken again costs a fault
-            env |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36)}
-        with (self.kind.results.parent / f"worker{number}.log").open("a", encoding="utf-8") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", self.kind.worker, *(cell.key for cell in group)],
-                cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=log, text=True,
-            )  # fmt: skip
-        self.workers[number] = worker
-        left, now = list(group), group[0]
-        alarm = self.alarm(worker)
-        assert worker.stdout is not None
-        for line in worker.stdout:
+        server = self.server(number, apart=group[0].apart)
+        assert server.stdin is not None
+        assert server.stdout is not None
+        with suppress(OSError):  # it was ended
+            server.stdin.write(json.dumps([cell.key for cell in group]) + "\n")
+            server.stdin.flush()
+        left, now, status = list(group), group[0], None
+        alarm = self.alarm(server)
+        for line in server.stdout:
             if not line.startswith("{"):  # a library's word
                 continue
             alarm.cancel()
-            alarm = self.alarm(worker)
             record = json.loads(line)
+            if "ended" in record:
+                status = record["ended"]
+                break
+            alarm = self.alarm(server)
             now = self.cells[record.get("begin") or record["key"]]
             if "key" in record:
                 left.remove(now)
                 self.enter(record)
         alarm.cancel()
-        status = worker.wait()
+        if status is None:  # the server itself is gone, ended by the alarm or for its memory
+            status = server.wait()
+            self.servers.pop((number, group[0].apart), None)
         if status == -signal.SIGKILL and now.key not in self.retried:  # too little memory: once more
             self.retried.add(now.key)
         elif status and left and not self.stopped:
-            self.enter({"key": now.key, "equal": False, "worst": f"the worker ended with status {worker.returncode}"})
+            self.enter({"key": now.key, "equal": False, "worst": f"the worker ended with status {status}"})
             left = [cell for cell in left if cell != now]
         return left
 
-    def alarm(self, worker: subprocess.Popen[str]) -> threading.Timer:
-        timer = threading.Timer(SILENCE_S, worker.kill)
+    def server(self, number: int, *, apart: bool) -> subprocess.Popen[str]:
+        """The process that forks the workers of one place."""
+        if (number, apart) not in self.servers:
+            env = {**os.environ, "OMP_NUM_THREADS": "1"}
+            if not apart:  # freed memory is kept within a cell: a page that is taken again costs a fault
+                env |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36)}
+            with (self.kind.results.parent / f"worker{number}.log").open("a", encoding="utf-8") as log:
+                self.servers[number, apart] = subprocess.Popen(
+                    [sys.executable, "-m", "bench.workers", self.kind.worker], cwd=ROOT, env=env, text=True,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+                )  # fmt: skip
+        return self.servers[number, apart]
+
+    def alarm(self, server: subprocess.Popen[str]) -> threading.Timer:
+        timer = threading.Timer(SILENCE_S, end, (server, signal.SIGKILL))
         timer.daemon = True
         timer.start()
         return timer
@@ -225,3 +243,36 @@ class Sweep:
                 f"{record['key']}  {record['worst']}  ({record.get('seconds', 0)} s)",
                 flush=True,
             )
+
+
+def end(server: "subprocess.Popen[str]", how: signal.Signals) -> None:
+    """End a server and the worker that it has forked."""
+    with suppress(OSError):
+        os.killpg(server.pid, how)
+
+
+def main(module: str) -> None:
+    """Import a worker's module and what it names in PRELOAD; for each line of keys fork a process that judges them, and
+    say how it ended."""
+    worker = importlib.import_module(module)
+    for name in getattr(worker, "PRELOAD", ()):
+        with suppress(ImportError):
+            importlib.import_module(name)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                worker.main(json.loads(line))
+                status = 0
+            except BaseException:  # noqa: BLE001  it ends here
+                traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(json.dumps({"ended": status}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -29,6 +29,10 @@ from trine.program.compile import batches
 from trine.run.job import Job, reference_steps
 from trine.run.judge import Expected, judge
 
+PRELOAD = (
+    "torch._dynamo", "torch.export", "torchvision.models", "timm", "transformers.modeling_utils", "diffusers.models",
+    "segmentation_models_pytorch",
+)  # fmt: skip
 BATCH = 4
 MODES = ("train", "eval")
 TILE, ANY = "tile", ("height", "sequence", "length", "heads", "channel")  # the first that a model has

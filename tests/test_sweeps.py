@@ -1,6 +1,7 @@
 """The sweeps' own machinery: lists, keys, tables, and a worker on a small model."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -8,6 +9,8 @@ from random import Random
 import pytest
 import torch
 from bench import op_db_cells, zoo_cells, zoo_sweep, zoo_table
+from bench.op_db_samples import OpCell
+from bench.workers import Kind, Sweep
 from bench.zoo_cells import CUTS, Line, ZooCell, cells, judged, lines
 from tests.laws import pieces
 
@@ -74,3 +77,16 @@ def test_a_footprint_that_is_too_wide_is_found(more: int):
     wide = (batch, channels, ((rows[0][0], rows[0][1] + more),))
     piece = replace(piece, local=replace(piece.local, in_boxes=(wide, *piece.local.in_boxes[1:])))
     assert op_db_cells.is_tight(case, piece, Random(0)) == (more == 0)
+
+
+def test_a_sweep_forks_workers_and_leaves_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    kind = Kind("bench.op_db_cells", tmp_path / "cells.jsonl", lambda record: bool(record["equal"]))
+    every = [OpCell("abs"), OpCell("T"), OpCell("nothing.of.this.name")]
+    sweep = Sweep(kind, every, {}, jobs=1)
+    sweep.run()
+    assert {key: bool(record["equal"]) for key, record in sweep.records.items()} == {
+        "abs": True, "T": True, "nothing.of.this.name": False,
+    }  # fmt: skip
+    assert len(kind.known(kind.digest())) == 3
+    assert [server.wait(timeout=10) for server in sweep.servers.values()] == [-signal.SIGTERM]
+    assert "2 left" in capsys.readouterr().out
