@@ -8,6 +8,7 @@ allows; a worker that dies takes one cell with it.  Workers are forked from a pr
     python -m bench.workers bench.zoo_cells
 """
 
+import gc
 import hashlib
 import importlib
 import json
@@ -258,6 +259,7 @@ def main(module: str) -> None:
     for name in getattr(worker, "PRELOAD", ()):
         with suppress(ImportError):
             importlib.import_module(name)
+    gc.freeze()  # workers look through what they make, not through what was imported
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

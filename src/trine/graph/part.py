@@ -5,7 +5,8 @@ query-key-value weights by heads gives ``((0, 32), (64, 96), (128, 160))``: that
 The tile of a part is *packed*: its k-th row is the k-th index of the part.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from math import prod
 
 import numpy as np
 
@@ -125,6 +126,13 @@ def even(length: int, shares: Sequence[float], blocks: int = 1) -> tuple[Part, .
 def is_partition(parts: Sequence[Part], length: int) -> bool:
     """Whether every index of ``range(length)`` is in exactly one part."""
     return sum(size(part) for part in parts) == length and union(*parts) == span(0, length)
+
+
+def is_grid(boxes: Collection[Box], shape: Sequence[int]) -> bool:
+    """Whether different boxes are all those of a grid of partitions, so that every element is in exactly one."""
+    lines = [{box[dim] for box in boxes} for dim in range(len(shape))]
+    whole = all(is_partition(tuple(line), length) for line, length in zip(lines, shape, strict=True))
+    return whole and len(set(boxes)) == prod(len(line) for line in lines)
 
 
 def full(shape: Sequence[int]) -> Box:

@@ -1,5 +1,7 @@
 """Taking boxes out of tiles and putting them back."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -27,14 +29,27 @@ def take(input: Tensor, where: Box) -> Tensor:
 def put(tensor: Tensor, where: Box, value: Tensor, *, add: bool) -> None:
     """Write (or add) a box into a tile that nobody else holds."""
     many = [dim for dim, part in enumerate(where) if len(part) != 1]
+    if any(size(part) == 0 for part in where):
+        return
     if not many:
         view = take(tensor, where)
         view.add_(value) if add else view.copy_(value)
         return
-    if any(size(part) == 0 for part in where):
+    if len(many) == 1 and (step := _step(where[many[0]])):
+        dim, part = many[0], where[many[0]]
+        length = part[0][1] - part[0][0]
+        view = take(tensor, (*where[:dim], ((part[0][0], part[-1][1]),), *where[dim + 1 :])).unfold(dim, length, step)
+        rows = value.unflatten(dim, (len(part), length)).movedim(dim + 1, -1)
+        view.add_(rows) if add else view.copy_(rows)
         return
     index = torch.meshgrid(*(torch.from_numpy(indices(part)) for part in where), indexing="ij")
     tensor.index_put_(index, value, accumulate=add)
+
+
+def _step(part: Part) -> int:
+    """How far apart intervals of equal length start; 0 where they are irregular."""
+    lengths, steps = {high - low for low, high in part}, {b[0] - a[0] for a, b in pairwise(part)}
+    return steps.pop() if len(lengths) == len(steps) == 1 else 0
 
 
 @kernel

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from trine.graph.part import Box, full
+from trine.graph.part import Box, full, is_grid
 from trine.lower.tiles import put
 from trine.program.program import Tile
 from trine.run.engine import Engine, Step
@@ -80,6 +80,10 @@ def _join(parts: Sequence[Mapping[K, Cut]], *, copy: bool = False) -> dict[K, Te
     """Whole tensors of tiles; with ``copy`` none of them is a tile, which may change later."""
     result: dict[K, Tensor] = {}
     complete = set[K]()
+    boxes: dict[K, set[Box]] = {}
+    for part in parts:
+        for key, (where, _, _) in part.items():
+            boxes.setdefault(key, set()).add(where)
     for part in reversed(parts):
         for key, (where, shape, tile) in part.items():
             if key in complete:
@@ -90,6 +94,7 @@ def _join(parts: Sequence[Mapping[K, Cut]], *, copy: bool = False) -> dict[K, Te
                 continue
             if key not in result:
                 fill = float("nan") if tile.is_floating_point() else 0
-                result[key] = torch.full(shape, fill, dtype=tile.dtype)
+                fresh = torch.empty(shape, dtype=tile.dtype)  # a gap, if there is one, must be seen
+                result[key] = fresh if is_grid(boxes[key], shape) else fresh.fill_(fill)
             put(result[key], where, tile, add=False)
     return result

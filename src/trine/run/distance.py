@@ -9,6 +9,7 @@ from torch import Tensor
 
 from trine.run.job import Reference
 
+PIECE = 1 << 18  # elements
 FARTHER, FLOOR = 4.0, 1e-6  # float32 may be that much farther from float64 than one engine's float32 is
 Results = Mapping[tuple[str, int], Tensor]  # by the output's number and the micro-batch
 
@@ -37,12 +38,17 @@ def distance(want: Reference, results: Results, gradients: Mapping[str, Tensor])
     found = [apart for _, apart in outputs_apart(want, results)]
     if want.gradients:
         total = torch.stack([g.norm() for g in want.gradients.values()]).norm()
-        each = [
-            (gradients[name].double() - g).norm() if name in gradients else g.norm()
-            for name, g in want.gradients.items()
-        ]
+        each = [apart(gradients[name], g) if name in gradients else g.norm() for name, g in want.gradients.items()]
         found.append(float(torch.stack(each).norm() / total.clamp(min=1e-30)))
     return largest(found)
+
+
+def apart(a: Tensor, b: Tensor) -> Tensor:
+    """Norm of the difference in float64; large tensors in pieces that stay in a cache."""
+    if a.numel() <= PIECE or not (a.is_contiguous() and b.is_contiguous()) or a.is_complex() or b.is_complex():
+        return (a.double() - b.double()).norm()
+    pieces = zip(a.view(-1).split(PIECE), b.view(-1).split(PIECE), strict=True)
+    return torch.stack([(p.double() - q.double()).norm() for p, q in pieces]).norm()
 
 
 def largest(distances: Iterable[float]) -> float:
@@ -56,8 +62,8 @@ def outputs_apart(want: Reference, results: Results) -> list[tuple[str, float]]:
     found = []
     for (target, m), value in results.items():
         wanted = want.outputs[m].get(int(target))
-        apart = float("inf") if wanted is None else relative(value, wanted)
-        found.append((f"output {target}, micro-batch {m}", apart))
+        far = float("inf") if wanted is None else relative(value, wanted)
+        found.append((f"output {target}, micro-batch {m}", far))
     missing = [
         (f"output {number}, micro-batch {m}, which is missing", float("inf"))
         for m, leaves in enumerate(want.outputs)
@@ -80,9 +86,9 @@ def relative(got: Tensor, want: Tensor, norm: float | None = None) -> float:
     if not want.is_floating_point():
         return 0.0 if torch.equal(got.to(want.dtype), want) else float("inf")
     scale = max(float(want.norm()) if norm is None else norm, 1e-30)
-    apart = float((got.double() - want.double()).norm())
-    if isfinite(apart) and isfinite(scale):
-        return apart / scale
+    far = float(apart(got, want))
+    if isfinite(far) and isfinite(scale):
+        return far / scale
     finite = torch.isfinite(want)
     if not torch.equal(torch.where(finite, 0.0, want).nan_to_num(1.0), torch.where(finite, 0.0, got).nan_to_num(1.0)):
         return float("inf")

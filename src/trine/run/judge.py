@@ -18,7 +18,7 @@ from trine.plan.plan import Plan
 from trine.program.compile import batches
 from trine.program.share import Share, shares
 from trine.run.collect import Whole
-from trine.run.distance import Near, by_name, outputs_apart, relative
+from trine.run.distance import Near, apart, by_name, outputs_apart, relative
 from trine.run.job import Job, Reference, reference_steps
 from trine.run.runner import runner
 
@@ -158,7 +158,7 @@ def _gradients(
         if a is None or b is None:
             value = float((a if a is not None else b).double().norm())  # type: ignore[union-attr]
         else:
-            value = float((a.double() - b.double()).norm()) if a.shape == b.shape else float("inf")
+            value = float(apart(a, b)) if a.shape == b.shape else float("inf")
         found.append((name, value / max(total, 1e-30)))
     return _worst(number, "gradients", found, limit)
 
@@ -173,5 +173,5 @@ def _worst(number: int, kind: str, found: Sequence[tuple[str, float]], limit: fl
 def drift_between(a: Reference, b: Reference) -> float:
     """How far two runs of one engine are apart, by gradients."""
     total = torch.stack([g.double().norm() for g in a.gradients.values()]).norm()
-    apart = torch.stack([(g.double() - b.gradients[n].double()).norm() for n, g in a.gradients.items()]).norm()
-    return float(apart / total.clamp(min=1e-30))
+    far = torch.stack([apart(g, b.gradients[n]) for n, g in a.gradients.items()]).norm()
+    return float(far / total.clamp(min=1e-30))

@@ -1,8 +1,9 @@
-"""What the parent and its engines tell each other: values through a pipe, whole-batch inputs through a shared file."""
+"""What the parent and its engines tell each other: values through a pipe, large tensors through files that both map."""
 
 import io
+import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from trine.trace.trace import Span
 Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 Mapped = dict[str, tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]]  # first byte, shape, strides, type
 _ALIGNED_BYTES = 64
+LARGE_BYTES = 1 << 20
 GO, END = b"go", b"end"  # the two messages to an engine that are not a packed Job
 
 
@@ -81,7 +83,21 @@ class Failure:
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors as their own bytes: without the storage around them, and without torch's sharing of file descriptors."""
+    """Tensors as their own bytes: without the storage around them, and without torch's sharing of file descriptors.
+
+    shelf: a file for large ones, of which only the place is told."""
+
+    def __init__(self, file: io.BytesIO, shelf: Path | None) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.shelf, self.end, self.large = shelf, 0, list[tuple[int, Tensor]]()
+
+    def persistent_id(self, obj: Any) -> Any:
+        if self.shelf is None or not isinstance(obj, Tensor) or obj.nbytes < LARGE_BYTES:
+            return None
+        start = self.end
+        self.large.append((start, obj.detach()))
+        self.end += aligned(obj.nbytes)
+        return str(self.shelf), start, obj.dtype, tuple(obj.shape)
 
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, Tensor):
@@ -96,16 +112,54 @@ def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
 
 
-def pack(value: object) -> bytes:
-    """The value as bytes."""
+class _Unpickler(pickle.Unpickler):
+    """Maps the files of large tensors; these are gone from the folder then, and stay while their tensors do."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.shelves: dict[str, Tensor] = {}
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        path, start, dtype, shape = pid
+        if path not in self.shelves:
+            self.shelves[path] = mapped(path, Path(path).stat().st_size)
+            Path(path).unlink()
+        flat = self.shelves[path][start : start + shape_bytes(shape, dtype)]
+        return flat.view(dtype).reshape(shape)
+
+
+def pack(value: object, shelf: Path | None = None) -> bytes:
+    """The value as bytes; large tensors in the file ``shelf`` where one is given, which :func:`unpack` removes."""
     file = io.BytesIO()
-    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
+    pickler = _Pickler(file, shelf)
+    pickler.dump(value)
+    if shelf is not None and pickler.large and not _shelve(shelf, pickler.large, pickler.end):
+        return pack(value)
     return file.getvalue()
+
+
+def _shelve(path: Path, tensors: Sequence[tuple[int, Tensor]], num_bytes: int) -> bool:
+    """Write tensors into a new file; False where there is no room for it."""
+    try:
+        with path.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+    except OSError:
+        path.unlink(missing_ok=True)
+        return False
+    memory = mapped(str(path), num_bytes)
+    for start, tensor in tensors:
+        memory[start : start + tensor.nbytes].view(tensor.dtype).reshape(tensor.shape).copy_(tensor)
+    return True
 
 
 def unpack(data: bytes) -> Any:
     """The inverse of :func:`pack`."""
-    return pickle.loads(data)
+    return _Unpickler(io.BytesIO(data)).load()
+
+
+def aligned(num_bytes: int) -> int:
+    """Rounded up, so that what follows may be of any type."""
+    return -(-num_bytes // _ALIGNED_BYTES) * _ALIGNED_BYTES
 
 
 def mapped(path: str, num_bytes: int) -> Tensor:
@@ -130,7 +184,7 @@ class Board:
         for name, tensor in tensors.items():
             strides = torch.empty_like(tensor, device="meta").stride()  # dense, in the tensor's memory format
             where[name] = (end, tuple(tensor.shape), strides, tensor.dtype)
-            end += -(-tensor.nbytes // _ALIGNED_BYTES) * _ALIGNED_BYTES
+            end += aligned(tensor.nbytes)
         if end > self.memory.numel():
             Path(self.path).unlink(missing_ok=True)
             self.number += 1

@@ -41,7 +41,7 @@ def main(rank: int, directory: str, pipe: "connection.Connection[bytes, bytes]",
         answer = start(setup, Path(directory))
         pipe.send_bytes(pack(Ready(memory.limit_bytes(), memory.kills_file(), memory.used_bytes())))
         while (message := pipe.recv_bytes()) != END:
-            pipe.send_bytes(pack(answer(unpack(message))))
+            pipe.send_bytes(pack(answer(unpack(message)), Path(directory) / f"answer{rank}"))
         if dist.is_initialized():
             dist.destroy_process_group()
     except EOFError:
