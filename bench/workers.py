@@ -149,6 +149,8 @@ class Sweep:
                 end(server, signal.SIGTERM)
             for thread in threads:
                 thread.join()
+            for server in self.servers.values():
+                close(server)
 
     def work(self, number: int) -> None:
         """One place for a worker: takes groups that fit until there are none."""
@@ -200,8 +202,9 @@ class Sweep:
                 self.enter(record)
         alarm.cancel()
         if status is None:  # the server itself is gone, ended by the alarm or for its memory
-            status = server.wait()
             self.servers.pop((number, group[0].apart), None)
+            close(server)
+            status = server.wait()
         if status == -signal.SIGKILL and now.key not in self.retried:  # too little memory: once more
             self.retried.add(now.key)
         elif status and left and not self.stopped:
@@ -250,6 +253,14 @@ def end(server: "subprocess.Popen[str]", how: signal.Signals) -> None:
     """End a server and the worker that it has forked."""
     with suppress(OSError):
         os.killpg(server.pid, how)
+
+
+def close(server: "subprocess.Popen[str]") -> None:
+    """Close the pipes to a server."""
+    for pipe in (server.stdin, server.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
 
 
 def main(module: str) -> None:

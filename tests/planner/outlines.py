@@ -37,13 +37,13 @@ def drawn(random: Random, units: int, axis: Axis | None = None) -> Outline:
 
 def cluster(
     engines: int, *, inner: int = 1, inside: float = 100 * GB, outside: float = 100 * GB, memory: int = 40 * GB,
-    speeds: tuple[float, ...] = (1.0,),
+    speeds: tuple[float, ...] = (1.0,), launch: float = 1e-6,
 ) -> Cluster:  # fmt: skip
     """Engines in groups of ``inner``, with the bandwidth inside and between groups; of these speeds in turn."""
     kinds = [
         Engine(
             name=f"e{speed:g}", kind="gpu", peak_flops_per_s={"float32": 1e13 * speed}, memory_bytes=memory,
-            memory_bandwidth_bytes_per_s=1000 * GB * speed, launch_s=1e-6,
+            memory_bandwidth_bytes_per_s=1000 * GB * speed, launch_s=launch,
         )
         for speed in speeds
     ]  # fmt: skip

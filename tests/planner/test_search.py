@@ -94,9 +94,11 @@ def test_shares_go_by_the_slowest_engine_of_a_coordinate() -> None:
 
 
 def test_unequal_engines_get_unequal_shares() -> None:
-    wide = Wide(JOB, fleet(cluster(2, speeds=(1.0, 0.5))))
+    wide = Wide(JOB, fleet(cluster(2, speeds=(1.0, 0.5), launch=1e-9)))
     plan = wide.refined(wide.plan(next(c for c in wide.search().candidates if c.degrees.data == 2), exact=False))
-    assert plan.axes[0].shares == (1.0, 0.5)
+    first, second = plan.axes[0].shares
+    assert first == 1.0
+    assert 0.5 <= second < 0.7  # some of the work is launches, which take as long on both
 
 
 def test_where_nothing_fits_what_is_missing_is_told() -> None:
