@@ -12,7 +12,7 @@ VERB = Verb(
     examples=(
         "trine plan torchvision:resnet50 --engines 2 --scenario training --batch 64",
         "trine plan hf:gpt2 --cluster a100-80gbx4 --save-plan gpt2.plan.json",
-        "trine plan hf:gpt2 --set n_layer=48 --cluster a100-80gbx64 --batch 64 --what-if link=2x",
+        "trine plan torchvision:resnet152 --cluster a100-80gbx64 --batch 512 --what-if link=2x",
     ),
     takes=(
         "model",

@@ -5,12 +5,13 @@ Arguments of an operator are plain JSON values.  A tensor is named by the string
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
 Kind = Literal["input", "parameter", "buffer", "constant", "activation"]
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
@@ -77,7 +78,7 @@ class Output(msgspec.Struct, frozen=True):
     target: str = ""
 
 
-class Graph(msgspec.Struct, frozen=True):
+class Graph(msgspec.Struct, frozen=True, dict=True):
     """A model at fixed shapes in one mode.  Operators are in order of execution."""
 
     name: str
@@ -109,6 +110,13 @@ class Graph(msgspec.Struct, frozen=True):
             for name in dict.fromkeys(op.inputs):
                 result[name].append(op)
         return {name: tuple(ops) for name, ops in result.items()}
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What follows from the graph alone and takes time: made when it is asked for first, and kept under a name."""
+        if name not in self.__dict__:
+            self.__dict__[name] = make()
+        result: T = self.__dict__[name]
+        return result
 
     def fingerprint(self) -> str:
         """A digest of shapes, operators and names: equal graphs have equal ones, in any process.  Lines of the source

@@ -71,6 +71,10 @@ def _alike(parts: tuple[Part, ...], fair: tuple[Part, ...]) -> bool:
 
 def head_rules(graph: Graph) -> dict[str, Rule]:
     """Names of operators that finish an attention → their rule along the heads."""
+    return graph.once("head_rules", lambda: _head_rules(graph))
+
+
+def _head_rules(graph: Graph) -> dict[str, Rule]:
     result: dict[str, Rule] = {}
     weights: set[str] = set()  # attention weights (batch, heads, rows, columns), softmaxed
     for op in graph.operators:

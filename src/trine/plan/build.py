@@ -16,6 +16,10 @@ LEAST = 1e-6  # the smallest share; one over it is the largest
 
 def cut_sizes(graph: Graph) -> dict[str, int]:
     """What can be cut in a graph, with its size: the dimensions of the inputs by name, channels, heads."""
+    return graph.once("cut_sizes", lambda: _cut_sizes(graph))
+
+
+def _cut_sizes(graph: Graph) -> dict[str, int]:
     result: dict[str, int] = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]

@@ -207,7 +207,7 @@ class Estimator:
         combine = optimizer = 0.0
         if self.outline.training:
             trained = [float(self.outline.trained[a:b].sum()) for a, b in pairwise(edges)]
-            combine = self.combine_s(max(trained), degrees, over_data)
+            combine = (self.gather_s if degrees.zero else self.combine_s)(max(trained), degrees, over_data)
             optimizer = self.moved_s(5 * max(trained) / (degrees.data if degrees.zero else 1))
         bubble = sum(stages) - stages[slowest]
         return Estimate(
@@ -264,6 +264,18 @@ class Estimator:
         if key not in self.fleet.known:
             self.fleet.known[key] = over_cluster_s("all_reduce", self.fleet.cluster, engines, num_bytes)
         return self.fleet.known[key] + self.moved_s(2 * num_bytes)
+
+    def gather_s(self, num_bytes: float, degrees: Degrees, over_data: int) -> float:
+        """Weights gathered over the data axis and gradients summed into their parts, each by messages from everybody to
+        everybody else; over tiles that do not cut weights, gradients of the parts are summed besides."""
+        key = ("gather", over_data, degrees.data, num_bytes)
+        if key not in self.fleet.known:
+            part = num_bytes / degrees.data
+            links = [self.fleet.cluster.link(0, c * over_data) for c in range(1, degrees.data)]
+            once = sum(part / link.bandwidth_bytes_per_s for link in links) + max(link.latency_s for link in links)
+            self.fleet.known[key] = 2 * once
+        rest = self.fleet.talk_s("all_reduce", range(1 if self.cuts_weights else self.tiles), num_bytes / degrees.data)
+        return self.fleet.known[key] + self.moved_s(2 * num_bytes) + self.moved_s(4 * num_bytes) + rest
 
     def cut(self, degrees: Degrees, pace: Pace) -> tuple[int, ...] | None:
         """The units at which stages 1, 2, … begin: of few divisions the one that takes least, else the one whose

@@ -145,9 +145,14 @@ def wide_search(job: Job, basis: Basis, budget_s: float | None = None) -> Planne
         result = rank(job, wide.exact_plans(chosen, died), basis, died)
     except NothingFits:  # by the Programs' own memory, which estimates may miss: then all that is remembered
         result = rank(job, wide.exact_plans(found.candidates, died), basis, died)
-    result = replace(result, how=f"{how}, the best {len(result.ranked)} simulated")
-    if basis.cluster.num_engines > MOST_CROSSED:
+    return replace(result, how=f"{how}, the best {len(result.ranked)} simulated")
+
+
+def with_crossovers(job: Job, basis: Basis, result: Planned) -> Planned:
+    """The answer with where another ratio of links would put other axes outside; as it is on too many engines."""
+    if not MOST_ENGINES < basis.cluster.num_engines <= MOST_CROSSED:
         return result
+    wide = Wide(job, Fleet(basis.cluster, basis.roofline, job.optimizer_states))
     return replace(result, crossovers=tuple(wide.crossovers()))
 
 
@@ -260,6 +265,7 @@ def run(options: "Options") -> int:
     else:
         result = search(job, scenario, basis, options.how.budget_s)
         result = with_changes(job, basis, options.search.what_if, result, scenario)
+        result = result if options.output.quiet else with_crossovers(job, basis, result)
     show(Console(highlight=False), header(asked.model, options.model), result, scenario, options.output)
     if options.output.save_plan is not None:
         best = msgspec.structs.replace(result.best, model_options=Kept.write(options.model))

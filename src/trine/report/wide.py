@@ -21,8 +21,8 @@ from trine.program.compile import batches
 from trine.run.job import Job
 from trine.units import BYTES
 
-FINALISTS = 6
-MOST_WORK = 60_000  # engines x operators x micro-batches of a plan whose Programs are made
+FINALISTS = 3
+MOST_WORK = 6_000  # engines x operators x micro-batches of the plans whose Programs are made
 
 
 class Wide:
@@ -39,7 +39,6 @@ class Wide:
         if axis not in self.outlines:
             data = (Axis("data", 2, "batch"),) if self.batch > 1 else ()
             plan = replace(self.base, axes=(*data, axis) if axis is not None else data)
-            check(plan, self.graph, self.job.batch)
             self.outlines[axis] = outline(self.job.compiled(plan))
         return self.outlines[axis]
 
@@ -87,7 +86,7 @@ class Wide:
     def small(self, candidates: Sequence[Candidate]) -> bool:
         """Whether the Programs of these are soon made."""
         work = (c.num_engines * c.outline.num_units * c.degrees.micro_batches for c in candidates)
-        return max(work) <= MOST_WORK
+        return sum(work) <= MOST_WORK
 
     def plan(self, candidate: Candidate, *, exact: bool) -> Plan:
         """A candidate as a plan.  exact: for the graph of its micro-batch, which is captured; else for the whole
