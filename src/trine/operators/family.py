@@ -174,6 +174,15 @@ class Whole(Family):
 WHOLE = Whole()
 
 
+def rules_of(op: Operator, tensors: Tensors) -> tuple[Rule, ...]:
+    """Every way to cut an operator over tensors like these; found once."""
+    key = tuple(tensors[name] for name in (*op.inputs, *op.outputs) if name is not None)
+    known: tuple[tuple[Tensor, ...], tuple[Rule, ...]] | None = op.__dict__.get("rules")
+    if known is None or known[0] != key:
+        known = op.__dict__["rules"] = (key, family_of(op).rules(op, tensors))
+    return known[1]
+
+
 def family_of(op: Operator) -> Family:
     """The family of an operator; the one that runs it whole if nobody described it."""
     return FAMILIES.get(op.base, WHOLE)

@@ -8,7 +8,7 @@ query-key-value weights get one interval from each of the three, packed gates on
 
 from trine.graph.graph import Graph, Operator
 from trine.graph.part import Part, even, is_partition, shift, size, span, subtract, union
-from trine.operators.family import Rule, family_of
+from trine.operators.family import Rule, rules_of
 from trine.plan.plan import Axis
 
 Demand = tuple[int, tuple[Part, ...]]
@@ -27,7 +27,7 @@ def feature_parts(graph: Graph, axis: Axis) -> dict[str, tuple[Part, ...]]:
             _demand(op, head, even(head.length, axis.weights), demands)
             of_heads.update(op.inputs)
             continue
-        rules = family_of(op).rules(op, graph.tensors)
+        rules = rules_of(op, graph.tensors)
         summing = next((rule for rule in rules if rule.kind == "contraction" and rule.reduce), None)
         weighted = any(graph.tensors[name].kind == "parameter" for name in op.inputs)
         if summing is not None and weighted and any(rule.kind == "feature" for rule in rules):
@@ -78,7 +78,7 @@ def _head_rules(graph: Graph) -> dict[str, Rule]:
     result: dict[str, Rule] = {}
     weights: set[str] = set()  # attention weights (batch, heads, rows, columns), softmaxed
     for op in graph.operators:
-        rules = family_of(op).rules(op, graph.tensors)
+        rules = rules_of(op, graph.tensors)
         head = next((rule for rule in rules if rule.kind == "head"), None)
         made = op.outputs[0]
         if head is not None:

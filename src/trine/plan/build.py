@@ -6,7 +6,7 @@ from typing import get_args
 from trine.errors import BadInput, CannotCut, PlanMismatch, UnknownName, listing
 from trine.graph.graph import Graph
 from trine.graph.part import full
-from trine.operators.family import family_of
+from trine.operators.family import family_of, rules_of
 from trine.plan.anchors import head_rules
 from trine.plan.plan import CUTS, FEATURES, SPACE, Attention, Axis, BatchNorm, Halo, Plan, Schedule
 
@@ -37,7 +37,7 @@ def _cut_sizes(graph: Graph) -> dict[str, int]:
         elif rank == 2 and not tensor.is_floating:
             result.setdefault("sequence", shape[1])
     for op in graph.operators:
-        for rule in family_of(op).rules(op, graph.tensors):
+        for rule in rules_of(op, graph.tensors):
             if rule.kind == "feature":
                 result["channel"] = max(result.get("channel", 0), rule.length)
     for rule in head_rules(graph).values():

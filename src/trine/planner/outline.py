@@ -7,7 +7,7 @@ thousands of plans without compiling one of them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -247,6 +247,37 @@ class _Reader:
                 )
             )  # fmt: skip
         return result
+
+
+def between(low: Outline, high: Outline, axis: Axis) -> Outline | None:
+    """The outline of a cut into another number of parts than two that are known, each amount as a + b / parts through
+    both; None where the two are not of the same structure."""
+    same = low.starts == high.starts and low.classes == high.classes and len(low.talks) == len(high.talks)
+    shapes = [[(t.unit, t.over_data, t.operation, t.active) for t in each.talks] for each in (low, high)]
+    if not same or shapes[0] != shapes[1] or low.num_tiles == high.num_tiles:
+        return None
+    share = (1 / axis.size - 1 / high.num_tiles) / (1 / low.num_tiles - 1 / high.num_tiles)  # of ``low``
+
+    def mixed(a: Array, b: Array) -> Array:
+        result: Array = np.maximum(share * a + (1 - share) * b, 0.0)
+        return result
+
+    def pair(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+        one, two = (max(share * x + (1 - share) * y, 0.0) for x, y in zip(a, b, strict=True))
+        return one, two
+
+    def amount(a: Amount, b: Amount) -> Amount:
+        return Amount(mixed(a.per_row, b.per_row), mixed(a.fixed, b.fixed))
+
+    talks = tuple(
+        replace(a, received=pair(a.received, b.received), made=pair(a.made, b.made))
+        for a, b in zip(low.talks, high.talks, strict=True)
+    )
+    return replace(
+        low, axis=axis, flops=amount(low.flops, high.flops), traffic=amount(low.traffic, high.traffic),
+        kept=amount(low.kept, high.kept), crossing=amount(low.crossing, high.crossing),
+        resting=mixed(low.resting, high.resting), trained=mixed(low.trained, high.trained), talks=talks,
+    )  # fmt: skip
 
 
 def _amount(columns: Array) -> Amount:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from trine.graph.graph import Graph, Operator, Tensor
 from trine.graph.part import Part, even, is_partition, union
-from trine.operators.family import Rule, family_of
+from trine.operators.family import Rule, family_of, rules_of
 from trine.operators.ring import ring
 from trine.operators.sequential import LOCAL, REWRITES, Rewrite
 from trine.plan.anchors import feature_parts
@@ -162,7 +162,7 @@ class _Placer:
         """Place the operators of a ring: each follows the query rows, whatever its keys are."""
         self.out.tensors.update({t.name: t for t in new.tensors})
         for op in new.operators[:-1]:
-            rules = [rule for rule in family_of(op).rules(op, self.out.tensors) if rule.kind == "query"]
+            rules = [rule for rule in rules_of(op, self.out.tensors) if rule.kind == "query"]
             for axis, state in enumerate(query):
                 if isinstance(state, Split) and state.dim == len(self.out.tensors[op.inputs[0]].shape) - 2:
                     self.fixed.setdefault((op.name, axis), (rules[0], state.parts))
@@ -248,7 +248,7 @@ class _Placer:
         """The rule along one axis and the parts of its range, or None to run whole."""
         axis = self.plan.axes[number]
         tensors = self.out.tensors
-        rules = family_of(op).rules(op, tensors)
+        rules = rules_of(op, tensors)
         order = sorted(range(len(states)), key=lambda i: -tensors[op.inputs[i]].num_elements)
         for position in order:
             state = states[position]

@@ -10,9 +10,9 @@ from trine.cluster.room import shortage
 from trine.cluster.what_if import outer_link
 from trine.errors import NothingFits, TrineError
 from trine.plan.build import build, check, cut_sizes
-from trine.plan.plan import Axis, Plan
+from trine.plan.plan import FEATURES, Axis, Plan
 from trine.planner.estimate import Estimate, Estimator, Fleet, RooflineOf
-from trine.planner.outline import Outline, outline
+from trine.planner.outline import Outline, between, outline
 from trine.planner.placement import Crossover, crossovers
 from trine.planner.predict import Prediction
 from trine.planner.refine import with_shares, with_stages
@@ -21,6 +21,7 @@ from trine.program.compile import batches
 from trine.run.job import Job
 from trine.units import BYTES
 
+PARTS = (8, 6, 4, 3)  # the first that a dimension allows is read from a flow, beside 2
 FINALISTS = 3
 MOST_WORK = 6_000  # engines x operators x micro-batches of the plans whose Programs are made
 
@@ -35,12 +36,23 @@ class Wide:
         self.batch = job.batch if "batch" in cut_sizes(self.graph) else 1
 
     def outline(self, axis: Axis | None) -> Outline:
-        """Of a way to cut tensors."""
+        """Of a way to cut tensors: read from a flow for two numbers of parts, and between these for others."""
+        if axis not in self.outlines and axis is not None and axis.size not in (ends := self.ends(axis)):
+            known = [self.outline(replace(axis, size=size)) for size in ends]
+            found = between(known[0], known[1], axis) if len(known) == 2 else None
+            if found is not None:
+                self.outlines[axis] = found
         if axis not in self.outlines:
             data = (Axis("data", 2, "batch"),) if self.batch > 1 else ()
             plan = replace(self.base, axes=(*data, axis) if axis is not None else data)
             self.outlines[axis] = outline(self.job.compiled(plan))
         return self.outlines[axis]
+
+    def ends(self, axis: Axis) -> tuple[int, ...]:
+        """The numbers of parts of a dimension whose outlines are read: 2 and some more."""
+        length = cut_sizes(self.graph)[axis.cut]
+        more = (size for size in PARTS if size <= length and (axis.cut not in FEATURES or length % size == 0))
+        return tuple(sorted({2, next(more, 2)}))
 
     def on(self, cluster: Cluster, roofline: RooflineOf) -> "Wide":
         """The same on other engines."""
