@@ -46,10 +46,10 @@ def test_of_many_divisions_the_slowest_stage_is_least(seed: int, stages: int) ->
         edges = (0, *starts, units)
         return max((running[b] - running[a]) / v for a, b, v in zip(edges, edges[1:], pace.speeds, strict=False))
 
-    found = estimator._cut(degrees, pace)
+    found = estimator._cut(degrees, pace, float("inf"))
     assert found is not None
     best = min(slowest(starts) for starts in combinations(range(1, units), stages - 1))
-    assert slowest(found) <= best * (1 + 1e-6)
+    assert slowest(found) <= best * (1 + 1e-4)
     assert MOST_DIVISIONS < 10_000
 
 

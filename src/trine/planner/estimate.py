@@ -22,7 +22,7 @@ from trine.cost.collectives import over_cluster_s
 from trine.plan.plan import FEATURES
 from trine.planner.outline import Array, Outline, Talk
 
-HALVINGS = 24  # of the interval in which the largest stage's time is sought
+HALVINGS = 10  # of the interval in which the largest stage's time is sought
 MOST_DIVISIONS = 60  # into stages, of which each is looked at
 RooflineOf = Callable[[int, str, str, bool], Roofline]  # engine, kind of work, data type, backward
 
@@ -45,7 +45,7 @@ class Degrees:
 @dataclass(frozen=True)
 class Estimate:
     """Seconds of a step, and the parts of it that are not the slowest stage's own work; bytes that the engines of each
-    stage need; bytes that the busiest engine sends; and where stages start (units)."""
+    stage need; and where stages start (units)."""
 
     time_s: float
     bubble_s: float
@@ -54,16 +54,16 @@ class Estimate:
     combine_s: float
     optimizer_s: float
     needs_bytes: tuple[float, ...]
-    sent_bytes: float
     starts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of each unit for one micro-batch on an engine like the first, and the speed of each stage's engines in
-    units of that one's."""
+    """Seconds of each unit for one micro-batch on an engine like the first, their running sum, and the speed of each
+    stage's engines in units of that one's."""
 
     units: Array
+    running: Array
     speeds: tuple[float, ...]
 
 
@@ -89,10 +89,15 @@ class Fleet:
                 self.known[key] = over_cluster_s(operation, self.cluster, engines, num_bytes)
         return self.known[key]
 
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """The first engine of each kind."""
+        return tuple(sorted(set(self.distinct.values())))
+
     @property
     def unequal(self) -> bool:
         """Whether there are different engines."""
-        return len(set(self.distinct.values())) > 1
+        return len(self.kinds) > 1
 
     @cached_property
     def distinct(self) -> dict[int, int]:
@@ -107,15 +112,30 @@ class Fleet:
         return result
 
 
+@dataclass(frozen=True)
+class Load:
+    """Units with so many rows, on the first engine: seconds of work, and with the tiles' talk; bytes that are kept and
+    handed over; running sums, which begin with 0."""
+
+    units: Array
+    running_work: Array
+    running_units: Array
+    running_kept: Array
+    crossing: Array
+    inside: Array
+
+
 class Estimator:
     """Estimates of one outline on one fleet; what several of them share is computed once."""
 
     def __init__(self, outline: Outline, fleet: Fleet) -> None:
         self.outline, self.fleet = outline, fleet
         self.tiles = outline.num_tiles
-        self.units: dict[int, Array] = {}
+        self.loads: dict[int, Load] = {}
         self.work: dict[tuple[int, int], Array] = {}
         self.cuts: dict[tuple[object, ...], tuple[int, ...] | None] = {}
+        self.rests: dict[float, Array] = {}
+        self.least_work: dict[int, float] = {}
         self.allowed = np.array([i for i, name in enumerate(outline.starts) if name and i > 0], np.int64)
         self.room_bytes: float = min(engine.memory_bytes for engine in fleet.cluster.engines)
 
@@ -149,20 +169,27 @@ class Estimator:
         back = self.outline.training and talk.active
         return (2 if back else 1) * once + self.moved_s(2 * made) + (self.moved_s(4 * made) if back else 0.0)
 
-    def unit_s(self, rows: int) -> Array:
-        """Work and the tiles' talk of each unit, on the first engine."""
-        if rows not in self.units:
-            result, group = self.work_s(rows, 0).copy(), range(self.tiles)
+    def load(self, rows: int) -> Load:
+        """Everything that depends on the rows alone."""
+        if rows not in self.loads:
+            work, group = self.work_s(rows, 0), range(self.tiles)
+            units = work.copy()
             for talk in self.outline.talks:
                 if not talk.over_data:
-                    result[talk.unit] += self.talk_s(talk, rows, group)
-            self.units[rows] = result
-        return self.units[rows]
+                    units[talk.unit] += self.talk_s(talk, rows, group)
+            kept = self.outline.kept.at(rows) if self.outline.training else np.zeros(self.outline.num_units)
+            inside = self.outline.traffic.at(rows) - self.outline.resting
+            self.loads[rows] = Load(
+                units, _running(work), _running(units), _running(kept), self.outline.crossing.at(rows), inside
+            )
+        return self.loads[rows]
 
     def bound_s(self, degrees: Degrees) -> float:
         """No plan of these degrees takes less: work alone, in stages of equal length."""
-        fastest = min(self.work_s(degrees.rows, rank).sum() for rank in set(self.fleet.distinct.values()))
-        return float(fastest) / degrees.stages * (degrees.micro_batches + degrees.stages - 1)
+        if degrees.rows not in self.least_work:
+            each = (float(self.work_s(degrees.rows, kind).sum()) for kind in self.fleet.kinds)
+            self.least_work[degrees.rows] = min(each)
+        return self.least_work[degrees.rows] / degrees.stages * (degrees.micro_batches + degrees.stages - 1)
 
     def estimate(self, degrees: Degrees) -> Estimate | None:
         """None where no division into stages fits the memory."""
@@ -178,30 +205,29 @@ class Estimator:
 
     def pace(self, degrees: Degrees) -> Pace:
         """What units take, talk over the data axis included, and how fast stages are."""
+        load, speeds = self.load(degrees.rows), self.speeds(degrees)
+        talks = [talk for talk in self.outline.talks if talk.over_data] if degrees.data > 1 else []
+        if not talks:
+            return Pace(load.units, load.running_units, speeds)
         over_data, _ = self.strides(degrees)
-        units = self.unit_s(degrees.rows)
-        talks = [talk for talk in self.outline.talks if talk.over_data and degrees.data > 1]
-        if talks:
-            units, group = units.copy(), range(0, degrees.data * over_data, over_data)
-            for talk in talks:
-                units[talk.unit] += self.talk_s(talk, degrees.rows, group)
-        return Pace(units, self.speeds(degrees))
+        units, group = load.units.copy(), range(0, degrees.data * over_data, over_data)
+        for talk in talks:
+            units[talk.unit] += self.talk_s(talk, degrees.rows, group)
+        return Pace(units, _running(units), speeds)
 
     def at(self, degrees: Degrees, pace: Pace, starts: tuple[int, ...]) -> Estimate:
         """With stages that start at these units."""
         p, m = degrees.stages, degrees.micro_batches
         over_data, over_stages = self.strides(degrees)
-        units, speeds = pace.units, pace.speeds
+        load, running, speeds = self.load(degrees.rows), pace.running, pace.speeds
         edges = [0, *starts, self.outline.num_units]
-        running = np.concatenate(([0.0], np.cumsum(units)))
         stages = [float(running[b] - running[a]) / v for a, b, v in zip(edges, edges[1:], speeds, strict=False)]
-        work = np.concatenate(([0.0], np.cumsum(self.work_s(degrees.rows, 0))))
+        work = load.running_work
         slowest = max(range(p), key=stages.__getitem__)
         talk = stages[slowest] - float(work[edges[slowest + 1]] - work[edges[slowest]]) / speeds[slowest]
-        crossing = self.outline.crossing.at(degrees.rows)
         way = 2 if self.outline.training else 1
         sent = [
-            way * self.fleet.talk_s("p2p", (s * over_stages, (s + 1) * over_stages), float(crossing[start]))
+            way * self.fleet.talk_s("p2p", (s * over_stages, (s + 1) * over_stages), float(load.crossing[start]))
             for s, start in enumerate(starts)
         ]
         combine = optimizer = 0.0
@@ -213,11 +239,12 @@ class Estimator:
         return Estimate(
             time_s=m * stages[slowest] + bubble + sum(sent) + combine + optimizer, bubble_s=bubble, talk_s=m * talk,
             messages_s=sum(sent), combine_s=combine, optimizer_s=optimizer, needs_bytes=self.needs(degrees, edges),
-            sent_bytes=self.sent_bytes(degrees, edges), starts=starts,
+            starts=starts,
         )  # fmt: skip
 
-    def sent_bytes(self, degrees: Degrees, edges: Sequence[int]) -> float:
+    def sent_bytes(self, degrees: Degrees, starts: Sequence[int]) -> float:
         """What the busiest engine sends in a step."""
+        edges = (0, *starts, self.outline.num_units)
         way = 2 if self.outline.training else 1
         talked = np.zeros(self.outline.num_units + 1)
         for talk in self.outline.talks:
@@ -281,16 +308,26 @@ class Estimator:
         """The units at which stages 1, 2, … begin: of few divisions the one that takes least, else the one whose
         slowest stage takes least; None if nothing fits."""
         if degrees.stages == 1:
-            return () if max(self.needs(degrees, [0, self.outline.num_units])) <= self.room_bytes else None
+            return () if self.fits(degrees, ()) else None
         if len(self.allowed) < degrees.stages - 1:
             return None
+        if comb(len(self.allowed), degrees.stages - 1) <= MOST_DIVISIONS:
+            return self._least(degrees, pace)
         data = degrees.data if any(talk.over_data for talk in self.outline.talks) else 1
-        sharded = degrees.data if degrees.zero else 1
-        key = (degrees.stages, degrees.rows, min(degrees.micro_batches, degrees.stages), data, sharded, pace.speeds)
+        key = (degrees.stages, degrees.rows, data, pace.speeds)
         if key not in self.cuts:
-            few = comb(len(self.allowed), degrees.stages - 1) <= MOST_DIVISIONS
-            self.cuts[key] = self._least(degrees, pace) if few else self._cut(degrees, pace)
-        return self.cuts[key]
+            self.cuts[key] = self._cut(degrees, pace, float("inf"))
+        free = self.cuts[key]
+        if free is None or self.fits(degrees, free):
+            return free
+        held = (*key, min(degrees.micro_batches, degrees.stages), degrees.data if degrees.zero else 1)
+        if held not in self.cuts:
+            self.cuts[held] = self._cut(degrees, pace, self.room_bytes)
+        return self.cuts[held]
+
+    def fits(self, degrees: Degrees, starts: tuple[int, ...]) -> bool:
+        """Whether engines have the memory for stages that start there."""
+        return max(self.needs(degrees, (0, *starts, self.outline.num_units))) <= self.room_bytes
 
     def _least(self, degrees: Degrees, pace: Pace) -> tuple[int, ...] | None:
         """Of all divisions that fit, the one that takes least."""
@@ -301,19 +338,24 @@ class Estimator:
                 best, best_s = starts, found.time_s
         return best
 
-    def _cut(self, degrees: Degrees, pace: Pace) -> tuple[int, ...] | None:
+    def _cut(self, degrees: Degrees, pace: Pace, room_bytes: float) -> tuple[int, ...] | None:
         """By bisection on the time of the slowest stage."""
-        units, speeds = pace.units, pace.speeds
-        running = np.concatenate(([0.0], np.cumsum(units)))
+        rests, kept = self._running_needs(degrees)
         flights = [self.in_flight(degrees, stage) for stage in range(degrees.stages)]
-        low, high = float(units.sum()) / sum(speeds), float(units.sum()) / min(speeds)
-        memory = self._running_needs(degrees)
-        best = self._reach(high, running, memory, flights, speeds)
+        needs = {flight: rests + flight * kept for flight in set(flights)}
+        room = [(needs[flight], room_bytes) for flight in flights]
+        total = float(pace.running[-1])
+        low, best = total / sum(pace.speeds), None
+        for factor in (1.05, 1.2, 1.5, 2.0, 4.0, float("inf")):  # mostly it is near what equal stages would take
+            high = min(low * factor, total / min(pace.speeds))
+            best = self._reach(high, pace, room)
+            if best is not None:
+                break
         if best is None:
             return None
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            found = self._reach(middle, running, memory, flights, speeds)
+            found = self._reach(middle, pace, room)
             if found is None:
                 low = middle
             else:
@@ -325,44 +367,46 @@ class Estimator:
         states = (2 + self.fleet.states) if self.outline.training else 1.0
         if degrees.zero:  # weights and gradients for a step, and a share of weights and states
             states = 2 + (1 + self.fleet.states) / degrees.data
-        rests = states * self.outline.trained + (self.outline.resting - self.outline.trained)
-        kept = self.outline.kept.at(degrees.rows) if self.outline.training else np.zeros_like(rests)
-        zero = np.zeros(1)
-        return np.concatenate((zero, np.cumsum(rests))), np.concatenate((zero, np.cumsum(kept)))
+        if states not in self.rests:
+            rests = states * self.outline.trained + (self.outline.resting - self.outline.trained)
+            self.rests[states] = _running(rests)
+        return self.rests[states], self.load(degrees.rows).running_kept
 
     def in_flight(self, degrees: Degrees, stage: int) -> int:
         """Micro-batches that a stage holds at once under 1F1B."""
         return min(degrees.micro_batches, degrees.stages - stage)
 
     def _reach(
-        self, limit_s: float, running: Array, memory: tuple[Array, Array], flights: Sequence[int],
-        speeds: Sequence[float],
+        self, limit_s: float, pace: Pace, room: Sequence[tuple[Array, float]]
     ) -> tuple[int, ...] | None:  # fmt: skip
-        """Stages of at most that time, each as long as it may be; None if they do not reach the end."""
+        """Stages of at most that time, each as long as it may be; None if they do not reach the end.  ``room``: of each
+        stage, running sums of bytes and how many there may be."""
         starts: list[int] = []
-        position, count, end = 0, len(speeds), len(running) - 1
-        for stage in range(count):
-            fits = running - running[position] <= limit_s * speeds[stage] * (1 + 1e-12)
-            needs = memory[0] - memory[0][position] + flights[stage] * (memory[1] - memory[1][position])
-            fits &= needs <= self.room_bytes
+        running, position, count = pace.running, 0, len(pace.speeds)
+        for stage, (needs, most) in enumerate(room):
+            by_time = running.searchsorted(running[position] + limit_s * pace.speeds[stage] * (1 + 1e-12), "right") - 1
+            by_room = needs.searchsorted(needs[position] + most, "right") - 1
+            end = min(by_time, by_room)
             if stage == count - 1:
-                return tuple(starts) if fits[end] else None
-            last = len(self.allowed) - (count - 2 - stage)  # leave a start for each stage behind
-            can = self.allowed[:last]
-            can = can[(can > position) & fits[can]]
-            if not len(can):
+                return tuple(starts) if end >= len(running) - 1 else None
+            last = len(self.allowed) - (count - 1 - stage)  # leave a start for each stage behind
+            place = min(int(self.allowed.searchsorted(end, "right")) - 1, last)
+            if place < 0 or self.allowed[place] <= position:
                 return None
-            position = int(can[-1])
+            position = int(self.allowed[place])
             starts.append(position)
         return None
 
     def needs(self, degrees: Degrees, edges: Sequence[int]) -> tuple[float, ...]:
         """Bytes of the engines of each stage: what rests, what is kept, and what lives inside one unit."""
         rests, kept = self._running_needs(degrees)
-        traffic = self.outline.traffic.at(degrees.rows) - self.outline.resting
-        return tuple(
-            float(
-                rests[b] - rests[a] + self.in_flight(degrees, s) * (kept[b] - kept[a]) + traffic[a:b].max(initial=0.0)
-            )
-            for s, (a, b) in enumerate(pairwise(edges))
-        )
+        inside, result = self.load(degrees.rows).inside, []
+        for stage, (a, b) in enumerate(pairwise(edges)):
+            flying = self.in_flight(degrees, stage) * (kept[b] - kept[a])
+            result.append(float(rests[b] - rests[a] + flying + inside[a:b].max(initial=0.0)))
+        return tuple(result)
+
+
+def _running(values: Array) -> Array:
+    """Sums of the first 0, 1, 2, … values."""
+    return np.concatenate(([0.0], np.cumsum(values)))

@@ -6,6 +6,7 @@ fixed list, so that more engines only ever add plans.  One engine, and some engi
 """
 
 import time
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ from trine.units import BYTES
 
 MOST_TILES = 64  # engines among which one tensor is cut
 KEPT = 64  # candidates that are remembered, the best first
+SLACK = 1.25  # times as long as the best, beyond which nothing is looked at
 OutlineOf = Callable[[Axis | None], Outline]
 TILED = (*SPACE, *FEATURES)
 
@@ -50,10 +52,11 @@ class Candidate:
 
 @dataclass
 class Found:
-    """What a search found: candidates, the best first; the one that needs least memory; what each other combination
-    died of; how many were estimated; cuts that were not looked at since the time was over."""
+    """What a search found: candidates, the best first; one engine; the one that needs least memory; what each other
+    combination died of; how many were estimated; cuts that were not looked at since the time was over."""
 
     candidates: list[Candidate] = field(default_factory=list)
+    one_engine: Candidate | None = None
     least: Candidate | None = None
     died: dict[str, str] = field(default_factory=dict)
     num_estimated: int = 0
@@ -62,6 +65,20 @@ class Found:
     @property
     def best_s(self) -> float:
         return self.candidates[0].estimate.time_s if self.candidates else float("inf")
+
+    @property
+    def limit_s(self) -> float:
+        """What takes longer would not be remembered."""
+        last = self.candidates[-1].estimate.time_s if len(self.candidates) >= KEPT else float("inf")
+        return min(SLACK * self.best_s, last)
+
+    def enter(self, candidate: Candidate) -> None:
+        """Remember a candidate in its place."""
+        if candidate.num_engines == 1 and self.one_engine is None:
+            self.one_engine = candidate
+        if candidate not in self.candidates:
+            insort(self.candidates, candidate, key=lambda each: each.order)
+            del self.candidates[KEPT:]
 
 
 def degrees_up_to(limit: int, odds: tuple[int, ...] = (1, 3, 5, 7)) -> list[int]:
@@ -91,31 +108,40 @@ def search(
     engines' memory."""
     found, end = Found(), float("inf") if budget_s is None else time.monotonic() + budget_s
     axes = list(tilings(graph, fleet.cluster.num_engines))
+    estimators: list[tuple[Axis | None, Estimator]] = []
     for number, axis in enumerate(axes):
         if number and time.monotonic() > end:
             found.left = tuple(f"{a.cut} {a.size}" for a in axes[number:] if a is not None)
             break
         try:
-            outline = outline_of(axis)
+            estimator = Estimator(outline_of(axis), fleet)
         except TrineError as error:
             found.died[f"tensor {axis.size} ({axis.cut})" if axis is not None else "one engine"] = str(error)
             continue
-        estimator = Estimator(outline, fleet)
         estimator.room_bytes = room_bytes or estimator.room_bytes
+        estimators.append((axis, estimator))
+    for axis, estimator in estimators:  # a few from everywhere first, so that most of the rest need not be looked at
+        _look(found, estimator, axis, batch, coarse=True)
+    for axis, estimator in estimators:
         _look(found, estimator, axis, batch)
-    found.candidates.sort(key=lambda candidate: candidate.order)
     return found
 
 
-def _look(found: Found, estimator: Estimator, axis: Axis | None, batch: int) -> None:
-    """All degrees under one cut."""
+def _look(found: Found, estimator: Estimator, axis: Axis | None, batch: int, *, coarse: bool = False) -> None:
+    """All degrees under one cut; ``coarse``: powers of two of stages, on as many engines as there are."""
     room = estimator.fleet.cluster.num_engines // estimator.tiles
     name = f"tensor {axis.size} ({axis.cut}) × " if axis is not None else ""
-    for stages in degrees_up_to(min(room, len(estimator.allowed) + 1)):
-        fits, candidates = False, found.candidates
-        worst_s = candidates[KEPT - 1].estimate.time_s if len(candidates) >= KEPT else float("inf")
-        for degrees in _ways(stages, room // stages, batch, training=estimator.outline.training):
-            if worst_s <= estimator.bound_s(degrees) and estimator.room_bytes < float("inf"):
+    for stages in degrees_up_to(min(room, len(estimator.allowed) + 1), (1,) if coarse else (1, 3)):
+        fits, whole = False, set[tuple[int, int]]()
+        ways = _ways(stages, room // stages, batch, training=estimator.outline.training)
+        most = max(degrees_up_to(min(room // stages, batch)))
+        for degrees in ways:
+            if coarse and (degrees.data < most or degrees.rows & (degrees.rows - 1) or degrees.stages_inside):
+                continue
+            one = estimator.tiles * degrees.data * stages == 1
+            if (stages == 1 and (degrees.data, degrees.zero) in whole) or (
+                not one and estimator.room_bytes < float("inf") and estimator.bound_s(degrees) >= found.limit_s
+            ):
                 fits = True  # or would, and does not matter
                 continue
             estimate = estimator.estimate(degrees)
@@ -127,10 +153,9 @@ def _look(found: Found, estimator: Estimator, axis: Axis | None, batch: int) -> 
                 found.least = candidate
             if candidate.most_bytes <= estimator.room_bytes:
                 fits = True
-                candidates.append(candidate)
-        candidates.sort(key=lambda candidate: candidate.order)
-        del candidates[KEPT:]
-        if not fits:
+                whole.add((degrees.data, degrees.zero))  # without stages, more micro-batches only save memory
+                found.enter(candidate)
+        if not fits and not coarse:
             limit = BYTES.format(int(estimator.room_bytes))
             found.died[f"{name}stages {stages}"] = f"Too little memory: an engine needs more than {limit}."
 

@@ -144,8 +144,9 @@ class Wide:
     def prediction(self, candidate: Candidate, plan: Plan) -> Prediction:
         """By estimate alone."""
         estimate = candidate.estimate
+        sent = Estimator(candidate.outline, self.fleet).sent_bytes(candidate.degrees, estimate.starts)
         return Prediction(
-            estimate.time_s, int(max(estimate.needs_bytes)), int(estimate.sent_bytes), False, reason(candidate),
+            estimate.time_s, int(max(estimate.needs_bytes)), int(sent), False, reason(candidate),
             self.needs(plan, estimate),
         )  # fmt: skip
 
@@ -167,9 +168,12 @@ def finalists(found: Found) -> Iterator[Candidate]:
     seen: set[tuple[Axis | None, int, int, int]] = set()
     for candidate in found.candidates:
         key = (candidate.axis, candidate.degrees.data, candidate.degrees.stages, candidate.degrees.zero)
-        if key not in seen and (len(seen) < FINALISTS or candidate.num_engines == 1):
+        if key not in seen and len(seen) < FINALISTS:
             seen.add(key)
             yield candidate
+    one = found.one_engine
+    if one is not None and (None, 1, 1, 0) not in seen:
+        yield one
 
 
 def reason(candidate: Candidate) -> str:
