@@ -30,12 +30,15 @@ from trine.run.integer import EXACT
 
 TOLERANCE = 1e-12
 DRAWS = 2  # of parts, for each rule
-TRIES = 24  # of values at one end of what is needed
+TRIES = 200  # of values at one end of what is needed, fewer for large tensors
 RUBBISH = (float("nan"), 1e3, 0.25)  # where one spreads by itself or is refused, the next
 WIDER = {
     "embedding": "which words are read depends on the indices",
     "col2im": "a tap may lie outside the plane or the piece for all windows at its border",
     "scaled_dot_product_attention": "a masked key is not read, and one key alone has weight one",
+    "slice_scatter": "what is overwritten is asked for beside what overwrites it",
+    "select_scatter": "what is overwritten is asked for beside what overwrites it",
+    "index_copy": "what is overwritten is asked for beside what overwrites it",
 }
 """Operators whose needs are knowingly wider than what is read, and why."""
 
@@ -173,9 +176,11 @@ def reads_no_more(case: Case, piece: Piece, rubbish: float) -> bool:
 
 
 def is_tight(case: Case, piece: Piece, random: Random) -> bool:
-    """Whether both ends of what is needed along each cut can change the piece."""
+    """Whether both ends of what is needed along each cut can change the piece, if anything can."""
     if any(volume(box) == 0 for box in piece.local.in_boxes):  # made of padding alone
         return True
+    if not any(matters(case, piece, (position, None, 0), random) for position in range(len(case.op.inputs))):
+        return True  # a constant: the place of the largest of one element
     for position, dim in piece.cut_faces:
         part = piece.local.in_boxes[position][dim]
         if not all(matters(case, piece, (position, dim, end), random) for end in {part[0][0], part[-1][1] - 1}):
@@ -183,13 +188,16 @@ def is_tight(case: Case, piece: Piece, random: Random) -> bool:
     return True
 
 
-def matters(case: Case, piece: Piece, face: tuple[int, int, int], random: Random) -> bool:
-    """Whether some values at one index of a dimension of an input change the outputs of the piece."""
+def matters(case: Case, piece: Piece, face: tuple[int, int | None, int], random: Random) -> bool:
+    """Whether some values at one index of a dimension of an input (None: of all that is needed) change the outputs of
+    the piece."""
     position, dim, end = face
     name, box = case.op.inputs[position], list(piece.local.in_boxes[position])
-    box[dim] = ((end, end + 1),)
+    if dim is not None:
+        box[dim] = ((end, end + 1),)
     where = places(tuple(box))
-    for attempt in range(TRIES):
+    large = sum(value.numel() for value in case.inputs.values()) > 2000
+    for attempt in range(TRIES // 4 if large else TRIES):
         values = {n: redrawn(v, random) for n, v in case.inputs.items()} if attempt % 3 == 2 else dict(case.inputs)
         changed = values[name].clone()
         changed[where] = redrawn(values[name], random)[where]
@@ -205,12 +213,26 @@ def matters(case: Case, piece: Piece, face: tuple[int, int, int], random: Random
 
 
 def redrawn(value: torch.Tensor, random: Random) -> torch.Tensor:
-    """Other values of the same kind: real ones at some scale, or the same ones in another order."""
-    if value.is_floating_point():
-        return random.choice((0.3, 1.0, 9.0)) * torch.randn_like(value) + random.choice((0.0, 0.0, 1.0, 20.0))
+    """Other values of the same type: real ones at some scale, few that are often equal or zero, from 0 to 1, one alone,
+    with some that are infinite or none; whole numbers that are there already, or 0 and 1."""
     if value.dtype == torch.bool:
-        return torch.rand(value.shape) < random.random()
-    return value.flatten()[torch.randperm(value.numel())].reshape(value.shape)
+        return torch.rand(value.shape) < random.choice((0.0, random.random(), 1.0))
+    if not value.is_floating_point():
+        pool = torch.cat([value.flatten(), torch.tensor([0, 1], dtype=value.dtype)])
+        return (
+            pool[torch.randint(0, len(pool), value.shape if random.random() < 0.5 else ())].expand(value.shape).clone()
+        )
+    kind = random.randrange(6)
+    if kind == 0:
+        return random.choice((0.3, 1.0, 9.0, 1e4)) * torch.randn_like(value) + random.choice((0.0, 0.0, 1.0, 20.0))
+    if kind == 1:
+        return torch.randint(-2, 3, value.shape).to(value.dtype)
+    if kind == 2:
+        return torch.rand_like(value)
+    if kind in (3, 4):
+        return torch.full_like(value, random.choice((0.0, 0.0, 1.0, float("nan"))))
+    odd = torch.tensor([float("inf"), float("-inf"), float("nan"), 0.0], dtype=value.dtype)
+    return torch.where(torch.rand(value.shape) < 0.3, odd[torch.randint(0, 4, value.shape)], torch.randn_like(value))
 
 
 def gradients_add_up(case: Case, cut: list[Piece]) -> bool:
