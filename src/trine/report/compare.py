@@ -99,7 +99,7 @@ def compare(
         date = datetime.now(UTC).isoformat(timespec="seconds")
         return Comparison(
             model.name, count, profile.machine, date, rows, tuple(batches), second_replica(batches, profile),
-            tuple(notes),
+            tuple(notes), on,
         )  # fmt: skip
 
     def done() -> None:

@@ -86,7 +86,7 @@ class Batching(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What `trine compare` answers."""
+    """What `trine compare` answers.  on: the runtime."""
 
     model: str
     engines: int
@@ -96,6 +96,7 @@ class Comparison(msgspec.Struct, frozen=True):
     batching: tuple[Batching, ...] = ()
     second_replica_from_per_s: float | None = None
     notes: tuple[str, ...] = ()
+    on: str = "threads"
 
     @property
     def interrupted(self) -> bool:

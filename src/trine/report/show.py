@@ -93,7 +93,7 @@ class Screen:
             cells = self.cells(row, one)
             table.add_row(*cells[:shown])
         self.console.print(table)
-        self.memory(rows)
+        self.memory(rows, "of the fullest" if result.on == "processes" else "of all")
         for row in rows:
             note = f" {row.note}" if row.note and verbose else ""
             twin = next((r for r in rows if r.row != "best mix" and r.plan is not None and r.plan == row.plan), None)
@@ -122,14 +122,13 @@ class Screen:
                         f"{row.corrected_error:+.0%}"
                     )
 
-    def memory(self, rows: list[Row]) -> None:
-        """Predicted beside measured memory of the rows in which it was measured: of all engines that are threads, of
-        the fullest that is a process."""
+    def memory(self, rows: list[Row], whose: str) -> None:
+        """Predicted beside measured memory of the rows in which it was measured."""
         known = [(row.row, row.memory) for row in rows if row.memory is not None and row.memory.tensors_measured]
         if not known:
             return
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in ("  memory of a process", "tensors", "measured", "resident", "measured"):
+        for name in (f"  memory {whose}", "tensors", "measured", "resident", "measured"):
             table.add_column(name, justify="left" if name.startswith(" ") else "right", no_wrap=True)
         for name, memory in known:
             numbers = (
