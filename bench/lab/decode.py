@@ -116,7 +116,7 @@ def run_tiles(job: Job, plan: Plan, limit: int) -> tuple[Tensor, list[int], list
             results = running.step(step).results
             running.close()
             had = [most_bytes(group) + known for group, known in zip(groups, before, strict=True)]
-    return next(iter(results.values())), had, usage_of_processes(programs, job, step, None)
+    return next(iter(results.values())), had, usage_of_processes(programs, job, step, None, num_steps=1)
 
 
 def _field(path: Path, name: str) -> str:

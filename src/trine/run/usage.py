@@ -69,12 +69,14 @@ def usage_of_programs(programs: tuple[Program, ...], job: Job, step: Step, optim
     return _measured("threads", (programs, state, step), optimizer)
 
 
-def usage_of_processes(programs: tuple[Program, ...], job: Job, step: Step, optimizer: Optimizer | None) -> list[Usage]:
+def usage_of_processes(
+    programs: tuple[Program, ...], job: Job, step: Step, optimizer: Optimizer | None, num_steps: int = NUM_STEPS
+) -> list[Usage]:
     """Of engines that are processes, each by itself."""
     found = []
     for watched in (False, True):
         with Processes(programs, job.state(), optimizer, watched=watched) as engines:
-            found.append(engines.usage(step, NUM_STEPS))
+            found.append(engines.usage(step, num_steps))
     return [Usage(theirs.tensors, own.resident) for own, theirs in zip(*found, strict=True)]
 
 
