@@ -21,7 +21,7 @@ from trine.capture.wishes import Wishes
 from trine.cli.values import setting
 from trine.cluster.choose import choose_cluster
 from trine.cluster.cluster import Cluster, Tier
-from trine.planner.estimate import Fleet
+from trine.planner.fleet import Fleet
 from trine.report.plan import on_sheets, search, told
 from trine.report.wide import Wide, finalists
 from trine.run.job import Job

@@ -7,7 +7,7 @@ import numpy as np
 from trine.cluster.cluster import Cluster, Engine, Link, Tier
 from trine.cost.segments import AnalyticCosts
 from trine.plan.plan import Axis
-from trine.planner.estimate import Fleet
+from trine.planner.fleet import Fleet
 from trine.planner.outline import Amount, Outline, Talk
 
 GB = 10**9

@@ -14,7 +14,8 @@ from trine.errors import TrineError
 from trine.graph.graph import Graph
 from trine.plan.build import cut_sizes
 from trine.plan.plan import FEATURES, SPACE, Axis
-from trine.planner.estimate import Degrees, Estimate, Estimator, Fleet
+from trine.planner.estimate import Degrees, Estimate, Estimator
+from trine.planner.fleet import Fleet
 from trine.planner.outline import Outline
 from trine.units import BYTES
 

@@ -27,7 +27,7 @@ from trine.plan.build import build
 from trine.plan.file import write_plan
 from trine.plan.plan import Plan
 from trine.planner.candidates import candidates, with_room
-from trine.planner.estimate import Fleet, RooflineOf
+from trine.planner.fleet import Fleet, RooflineOf
 from trine.planner.halos import halo_choices
 from trine.planner.placement import Crossover
 from trine.planner.predict import Prediction, predict

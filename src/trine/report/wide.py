@@ -11,7 +11,8 @@ from trine.cluster.what_if import outer_link
 from trine.errors import NothingFits, TrineError
 from trine.plan.build import build, check, cut_sizes
 from trine.plan.plan import FEATURES, Axis, Plan
-from trine.planner.estimate import Estimate, Estimator, Fleet, RooflineOf
+from trine.planner.estimate import Estimate, Estimator
+from trine.planner.fleet import Fleet, RooflineOf
 from trine.planner.outline import Outline, between, outline
 from trine.planner.placement import Crossover, crossovers
 from trine.planner.predict import Prediction
