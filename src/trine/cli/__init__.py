@@ -4,14 +4,16 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trine import __version__
 from trine._load import load
-from trine.cli.verb import Verb, command, refuse_foreign
 from trine.errors import TrineError, UnknownName
+
+if TYPE_CHECKING:  # only a verb needs the options, and the help without one must be there at once
+    from trine.cli.verb import Verb
 
 VERBS = {
     "engines": "What this machine has to compute with, and how fast it is.",
@@ -90,15 +92,16 @@ def _app(called: str | None, words: Sequence[str]) -> typer.Typer:
             verb = _verb(name)
             foreign = {word.partition("=")[0] for word in words if word.startswith("-")} - verb.flags()
             if foreign - {"--help", "-h"}:
-                refuse_foreign(name, foreign, {other: _verb(other) for other in VERBS})
+                load("trine.cli.verb:refuse_foreign")(name, foreign, {other: _verb(other) for other in VERBS})
             examples = "\n\n".join(f"[bold]{example}[/bold]" for example in verb.examples)
-            app.command(name, help=f"{line}\n\n{verb.about}", epilog=examples)(command(verb))
+            made = load("trine.cli.verb:command")(verb)
+            app.command(name, help=f"{line}\n\n{verb.about}", epilog=examples)(made)
         else:
             app.command(name, help=line)(_top)
     return app
 
 
-def _verb(name: str) -> Verb:
+def _verb(name: str) -> "Verb":
     verb: Verb = load(f"trine.cli.{name}:VERB")
     return verb
 
