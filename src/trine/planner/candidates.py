@@ -4,7 +4,7 @@ A plan has at most one tensor axis, with each cut in turn, equal parts, stages o
 where it has stages, and 1F1B.  By hand there are also: two tensor axes, unequal shares, GPipe, local batch norm.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from trine.cluster.cluster import Cluster
 from trine.cluster.room import shortage
@@ -30,8 +30,7 @@ def degrees(num_engines: int) -> Iterator[tuple[int, int, int]]:
 
 def candidates(graph_of: GraphOf, scenario: Scenario, num_engines: int) -> tuple[dict[str, Plan], dict[str, str]]:
     """Plans that can be compiled, by combination, and for each combination that cannot what it died of."""
-    sizes = cut_sizes(graph_of(1))
-    cuts = [cut for cut in TILED if cut in sizes and not (cut == "channel" and "heads" in sizes)]
+    cuts = searched(cut_sizes(graph_of(1)), TILED)
     plans: dict[str, Plan] = {}
     died: dict[str, str] = {}
     for data, stages, tensor in degrees(num_engines):
@@ -46,6 +45,11 @@ def candidates(graph_of: GraphOf, scenario: Scenario, num_engines: int) -> tuple
                 except TrineError as error:
                     died[name] = str(error)
     return plans, died
+
+
+def searched(sizes: Mapping[str, int], cuts: Sequence[str]) -> list[str]:
+    """Those of the cuts that a model has; channels only where there are no heads."""
+    return [cut for cut in cuts if cut in sizes and not (cut == "channel" and "heads" in sizes)]
 
 
 def with_room(

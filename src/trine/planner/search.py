@@ -14,6 +14,7 @@ from trine.errors import TrineError
 from trine.graph.graph import Graph
 from trine.plan.build import cut_sizes
 from trine.plan.plan import FEATURES, SPACE, Axis
+from trine.planner.candidates import searched
 from trine.planner.estimate import Degrees, Estimate, Estimator
 from trine.planner.fleet import Fleet
 from trine.planner.outline import Outline
@@ -23,7 +24,6 @@ MOST_TILES = 64  # engines among which one tensor is cut
 KEPT = 64  # candidates that are remembered, the best first
 SLACK = 1.25  # times as long as the best, beyond which nothing is looked at
 OutlineOf = Callable[[Axis | None], Outline]
-TILED = (*SPACE, *FEATURES)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def tilings(graph: Graph, num_engines: int) -> Iterator[Axis | None]:
     """The ways to cut tensors: not at all, and each dimension that the model has in each number of parts."""
     yield None
     sizes = cut_sizes(graph)
-    cuts = [cut for cut in TILED if cut in sizes and not (cut == "channel" and "heads" in sizes)]
+    cuts = searched(sizes, (*SPACE, *FEATURES))
     if sizes.get("width") == sizes.get("height"):  # the one is as good as the other
         cuts = [cut for cut in cuts if cut != "width"]
     for size in degrees_up_to(min(num_engines, MOST_TILES), (1, 3))[1:]:

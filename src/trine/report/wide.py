@@ -28,12 +28,12 @@ MOST_WORK = 6_000  # engines x operators x micro-batches of the plans whose Prog
 
 
 class Wide:
-    """The search of one job on one fleet of engines; outlines are kept, so that another one is quick."""
+    """The search of one job on one fleet of engines; outlines are kept with the graph, so that another one is quick."""
 
     def __init__(self, job: Job, fleet: Fleet) -> None:
         self.job, self.fleet, self.graph = job, fleet, job.graph()
         self.base = build(self.graph, batch=job.batch)
-        self.outlines: dict[Axis | None, Outline] = {}
+        self.outlines: dict[Axis | None, Outline] = self.graph.once("outlines", dict)
         self.batch = job.batch if "batch" in cut_sizes(self.graph) else 1
 
     def outline(self, axis: Axis | None) -> Outline:

@@ -29,9 +29,7 @@ def forget_highest() -> None:
 
 def highest_bytes() -> int | None:
     """The highest resident size of this process."""
-    status = Path("/proc/self/status")
-    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
-    return int(found[1]) * 1024 if found else None
+    return _status_bytes("VmHWM")
 
 
 def is_memory_error(error: BaseException) -> bool:
@@ -49,10 +47,7 @@ def asked_bytes(error: BaseException) -> int:
 
 def used_bytes() -> int:
     """What this process has taken: address space where that is limited, else resident memory."""
-    field = "VmSize" if _address_limit() is not None else "VmRSS"
-    status = Path("/proc/self/status")
-    found = re.search(rf"{field}:\s+(\d+) kB", status.read_text()) if status.exists() else None
-    return int(found[1]) * 1024 if found else 0
+    return _status_bytes("VmSize" if _address_limit() is not None else "VmRSS") or 0
 
 
 def limit_bytes() -> int | None:
@@ -76,6 +71,13 @@ def kills(path: str) -> int:
     file = Path(path)
     found = re.search(r"^oom_kill (\d+)", file.read_text(), re.MULTILINE) if path and file.exists() else None
     return int(found[1]) if found else 0
+
+
+def _status_bytes(field: str) -> int | None:
+    """What the system says of this process; None where it says nothing."""
+    status = Path("/proc/self/status")
+    found = re.search(rf"{field}:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return int(found[1]) * 1024 if found else None
 
 
 def _address_limit() -> int | None:
